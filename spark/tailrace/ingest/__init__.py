@@ -1,1 +1,1 @@
-"""Read a source's records and land them: this process reads plain records, and Spark reads all other records."""
+"""Read a source's records and write them to a log: this process parses plain records, and Spark parses all others."""

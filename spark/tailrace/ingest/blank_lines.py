@@ -1,4 +1,4 @@
-"""Count the blank lines of an epoch's files: blank lines are not records, but their number is reported (rule X6)."""
+"""Count the blank lines in an epoch's files: blank lines are not records, but their number is reported (rule X6)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 
 @dataclass
 class BlankLines:
-    """The number of blank lines in an epoch; Spark may still have to count some of them."""
+    """The number of blank lines in an epoch. Lines that Spark counts are included only after Spark has run."""
 
     here: int = 0
     _seen: list[ObservedCounts] = field(default_factory=list)
 
     def without(self, lines: DataFrame, blank: str) -> DataFrame:
-        """Drop the lines that meet the condition `blank`, and count them when Spark first computes the frame."""
+        """Drop the lines that meet the SQL condition `blank`.
+
+        Spark counts the dropped lines when it first computes the frame.
+        """
         seen = ObservedCounts(lines, F.count_if(F.expr(blank)).alias("blank"))
         self._seen.append(seen)
         return seen.rows.where(f"NOT ({blank})")
 
     @property
     def total(self) -> int:
-        """The number of blank lines. The value is valid only after Spark has computed the frames."""
+        """The number of blank lines; it is complete only after Spark has computed the frames with the lines."""
         return self.here + sum(int(seen.read()["blank"]) for seen in self._seen)

@@ -1,13 +1,14 @@
-"""Repair Spark's checkpoint, which records how far a stream has read, from the authoritative commits of the log.
+"""Repair Spark's checkpoint, which stores how far a query has read its sources.
 
-Each commit of the log has the id of the query, the micro-batch, and the source's offset after the micro-batch. A
-checkpoint that is lost, damaged, older than the log or ahead of the log is rewritten from the last commit. The stream
-then continues as if nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
+If the checkpoint and the commits of the logs differ, the commits are authoritative. Each commit of a log records the id
+of the query, the number of the micro-batch, and the source's offset after the micro-batch. If a checkpoint is lost,
+damaged, older than the log or ahead of the log, it is rewritten from the log's last commit. The stream then continues
+without reading a record twice and without skipping a record (rules X2 and X3).
 
-Each writer has a separate folder, named after its lease token. So a writer that was fenced off, but has not noticed it
-yet, writes nothing that the next writer reads (rule X1).
+Each writer has a separate checkpoint folder, named after the token of its lease. So if a writer has lost its lease but
+has not noticed the loss yet, it does not write to files that the next writer reads (rule X1).
 
-Files are accessed through Hadoop's file system, like Spark's own files: on a local disk, its checksums reveal a
+Files are accessed through Hadoop's file system, as Spark itself does. On a local disk, Hadoop's checksums reveal a
 truncated file.
 """
 
@@ -34,26 +35,26 @@ _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
-"""The number of batches after which Spark's log of files is compacted into one file with all entries so far."""
+"""The number of batches after which Spark compacts its log of files: it writes all entries so far to one file."""
 
 _TAIL = 1 << 16
-"""The number of bytes at the end of a compacted file that are read first."""
+"""The number of bytes that are read first from the end of a compacted file."""
 
 
 _SAFE = "/:@!$&'()*+,;=~"
-"""The characters that stay unescaped in the path of a URI."""
+"""The characters that are not percent-encoded in the path of a URI."""
 
 
 class CheckpointError(TailraceError, ValueError):
-    """A checkpoint file is damaged or missing."""
+    """The error for a checkpoint file that is damaged or missing."""
 
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """The point up to which a query has read its sources, according to the logs' commits.
+    """The position up to which a query has read its sources, according to the last commits of the logs.
 
-    `offsets` has one offset for each source, in the query's order; the offset is `NOT_READ` if nothing has been read
-    from the source.
+    `offsets` contains one offset per source, in the order of the query's sources. The offset of a source from which
+    nothing has been read is `NOT_READ`.
     """
 
     query: str
@@ -62,12 +63,12 @@ class ReadPosition:
 
 
 class Checkpoint:
-    """The checkpoint of one query, in a folder of any file system that Spark knows."""
+    """The checkpoint of one query, which is a folder in any file system that Spark supports."""
 
     def __init__(self, spark: SparkSession, folder: str, sources: int = 1) -> None:
         self.folder, self.sources = folder, sources
         jvm: Any = spark._jvm
-        # Classes are looked up only once, because each part of a dotted name costs a call to the JVM.
+        # Look up the Java classes only once, because each part of a dotted name costs a call to the JVM.
         self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
         self._io: Any = jvm.org.apache.commons.io.IOUtils
         # `_jsc` is private, but PySpark has no public access to Hadoop's configuration.
@@ -75,9 +76,10 @@ class Checkpoint:
 
     @classmethod
     def take_over(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
-        """Take over the previous writer's checkpoint for the writer with this `token`; its query has `sources` sources.
+        """Take over the previous writer's checkpoint for a new writer with lease token `token` and `sources` sources.
 
-        The folder is moved, not copied. If the previous writer is still alive, it writes to a folder that nobody reads.
+        The folder is moved, not copied. If the previous writer is still running, it then writes to a folder that no
+        other process reads.
         """
         ours = cls(spark, f"{place}/{token}", sources)
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
@@ -91,7 +93,10 @@ class Checkpoint:
 
     @property
     def query(self) -> str:
-        """The query's id; empty if there is no checkpoint. Raises `CheckpointError` if the checkpoint is damaged."""
+        """The id of the query; empty if there is no checkpoint.
+
+        Raises `CheckpointError` if the file with the id is damaged.
+        """
         if not self._files.exists(self._path("metadata")):
             return ""
         found = _parsed("metadata", self._read("metadata"))
@@ -100,14 +105,14 @@ class Checkpoint:
         return str(found["id"])
 
     def offsets(self, batch: int) -> tuple[str, ...]:
-        """Read the offsets at the end of a micro-batch, one for each source, in the query's order.
+        """Read the offsets of the sources at the end of a micro-batch, in the order of the query's sources.
 
         Raises `CheckpointError` if the offsets are missing.
         """
         return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
 
     def files(self, source: int, after: str, upto: str) -> list[str]:
-        """List the files that Spark's log of files records between two offsets of a source, by Spark's names.
+        """List the files that Spark's log of files records between two offsets of a source, with Spark's names.
 
         Raises `CheckpointError` if a part of Spark's log of files is missing.
         """
@@ -120,10 +125,11 @@ class Checkpoint:
         return names
 
     def times(self, source: int) -> dict[str, int]:
-        """Return a source's files so far (by Spark's names), each with the modification time that Spark saw.
+        """Return the modification time that Spark saw for each file that was read from a source.
 
-        The files are in the order in which they were read. Times are in milliseconds, and 0 if unknown. A topic has no
-        files. Raises `CheckpointError` if a part of Spark's log of files is missing.
+        Files have Spark's names. The files are in the order in which they were read. A time is in milliseconds, or 0 if
+        it is unknown. If the source is a topic, the dict is empty. Raises `CheckpointError` if a part of Spark's log of
+        files is missing.
         """
         folder = f"sources/{source}"
         names = self._names(self._path(folder))
@@ -139,7 +145,7 @@ class Checkpoint:
         return found
 
     def _last_entries(self, name: str, number: int) -> list[str]:
-        """Read the entries of the last batch, which has the given number, from a compacted file."""
+        """Read the entries of batch `number`, the last batch in a compacted file, from the end of the file."""
         own, size = f'"batchId":{number}}}', _TAIL
         while True:
             text = self._read(name, size)
@@ -149,7 +155,7 @@ class Checkpoint:
             size *= 8
 
     def flaw(self, position: ReadPosition) -> str | None:
-        """Return how the checkpoint contradicts the log's last commit; None if the query can continue from it."""
+        """Return how the checkpoint contradicts the logs' last commits, or None if the query can continue from it."""
         try:
             if not self.query:
                 return "is lost, or was that of a stream of other logs"
@@ -165,7 +171,7 @@ class Checkpoint:
                 return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
-            # Spark also reads these files when it starts.
+            # When Spark starts, it also reads the files that are checked below.
             last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -177,9 +183,10 @@ class Checkpoint:
         return None
 
     def rebuild(self, position: ReadPosition, files: Sequence[Mapping[str, int]]) -> None:
-        """Rewrite the checkpoint.
+        """Write a new checkpoint for the position up to which the sources have been read.
 
-        `files` has, for each source, the files read so far (by Spark's names) with their times.
+        `files` has one dict per source, which maps each file that was read so far (Spark's name) to its modification
+        time.
 
         The old checkpoint is kept next to the new checkpoint, with `.replaced` at the end of its name.
         """
@@ -187,7 +194,7 @@ class Checkpoint:
         known = self._known_times()
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": position.query})])
-        # Spark requires the batch before the last one as well, though it does not use it.
+        # Spark requires that the last two batches are present, although it uses only the last one.
         for batch in range(max(0, position.batch - 1), position.batch + 1):
             self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
@@ -202,7 +209,7 @@ class Checkpoint:
         self._files.rename(made, self._path())
 
     def _known_times(self) -> dict[str, int]:
-        """Read the times of files from the old checkpoint, as far as that checkpoint is readable."""
+        """Read the modification times of files from the old checkpoint, as far as that checkpoint can be read."""
         found = dict[str, int]()
         for source in self._numbered(self._path("sources")):
             with suppress(CheckpointError):
@@ -210,7 +217,7 @@ class Checkpoint:
         return found
 
     def remove(self) -> None:
-        """Remove the checkpoint. The query then starts from the first record of its sources."""
+        """Remove the checkpoint. After that, the query starts from the first record of each of its sources."""
         self._files.delete(self._path(), True)
 
     def _path(self, name: str = "") -> Any:
@@ -220,17 +227,17 @@ class Checkpoint:
         return self._hadoop_path(self._path().getParent(), name)
 
     def _moved(self, before: Any) -> bool:
-        """Move an earlier writer's folder to this writer; return False if another writer has already moved it."""
+        """Rename an earlier writer's folder to this writer's folder; return False if this was not possible."""
         try:
-            # A restored log may have left a folder with this token; without the removal, `before` would be moved into
-            # it.
+            # After a log was restored, there may be an old folder with this token. Without its removal, `before` would
+            # be moved into it.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:
             return False
 
     def _numbered(self, folder: Any) -> list[int]:
-        """Return the file names in a folder that are numbers; a number stands for a micro-batch or a writer."""
+        """Return the names in a folder that are numbers: the numbers of micro-batches, or the tokens of writers."""
         return [int(name) for name in self._names(folder) if name.isdigit()]
 
     def _names(self, folder: Any) -> list[str]:
@@ -239,7 +246,10 @@ class Checkpoint:
         return [str(one.getPath().getName()) for one in entries]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
-        """Read the lines of a file, which has a version and then JSON. Raises `CheckpointError` for other content."""
+        """Read a file whose first line is a version and whose other lines are JSON.
+
+        Raises `CheckpointError` for other content.
+        """
         lines = self._read(name).split("\n")
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
@@ -270,7 +280,7 @@ class Checkpoint:
 
 
 def _plain_name(path: str) -> str:
-    """Convert a URI from Spark's log of files to the name that Spark uses elsewhere.
+    """Convert a URI from Spark's log of files to the name that Spark uses for the file elsewhere.
 
     >>> _plain_name("file:///drop/a%20b.json"), _plain_name("s3a://bucket/a%25.json")
     ('file:/drop/a b.json', 's3a://bucket/a%.json')
@@ -286,7 +296,9 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _files_taken(offset: str) -> int:
-    """Return the last entry number of Spark's log of files that an offset records; -1 if the source has no files."""
+    """Return the number of the last entry in Spark's log of files that an offset covers; -1 if the source has no
+    files.
+    """
     if offset == NOT_READ:
         return -1
     found = _parsed("the source's offset", offset)
@@ -294,7 +306,7 @@ def _files_taken(offset: str) -> int:
 
 
 def _logs_of_files(last: int) -> list[str]:
-    """Return the names of the parts of Spark's log of files: the last compacted part, and all parts after it.
+    """Return the names of the files that make up Spark's log of files: the last compacted file, and all files after it.
 
     >>> _logs_of_files(-1), _logs_of_files(1), _logs_of_files(9), _logs_of_files(11)
     ([], ['0', '1'], ['9.compact'], ['9.compact', '10', '11'])
@@ -304,10 +316,10 @@ def _logs_of_files(last: int) -> list[str]:
 
 
 def file_names(sources: Mapping[str, int]) -> dict[str, int]:
-    """Return Spark's names for the source files of a log, each with the time that the log records for the file.
+    """Return the time that a log records for each of its files, by Spark's names for the file.
 
-    Spark encodes special characters in names, but the log has the plain name if the file could not be read at all. So
-    both names are returned.
+    Spark's names have special characters percent-encoded. If Spark could not read a file at all, the log has the name
+    without this encoding. So the dict contains both forms of a name.
 
     >>> file_names({"file:/drop/a b.json": 7})
     {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}

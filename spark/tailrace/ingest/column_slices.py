@@ -1,7 +1,7 @@
-"""Read the columns of a Parquet file in slices of bounded decoded size.
+"""Read the columns of a Parquet file in slices whose decoded size is bounded.
 
-The sizes on disk and in footers do not show the decoded size, because a repeated value is stored only once, in a
-dictionary, with the lengths of its runs.
+The decoded size cannot be computed from the size on disk or from the footer: Parquet stores a repeated value only once,
+in a dictionary, and stores runs of equal values by their length.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ODD = 1_024
-"""If a slice would have fewer rows than this, the texts are so long that each row is measured."""
+"""If slices for the longest texts would have fewer rows than this, the size of each row is measured instead."""
 
 _BATCH = 8_192
-"""The number of rows that are measured together."""
+"""The number of rows that are read and measured in one batch."""
 
 
 def read_slices(
     opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int, check: Callable[[int], None]
 ) -> Iterator[pa.Table]:
-    """Read columns of a Parquet file in slices of about `most` bytes; `file` is the reader of the open file `opened`.
+    """Read columns of a Parquet file in slices of about `most` bytes; `file` is a reader of the open file `opened`.
 
-    A row takes `row` bytes in addition to its texts. Before anything is read, `check` is called with the minimum number
-    of bytes that the reading will take; `check` raises an error to prevent the reading.
+    A decoded row takes `row` bytes in addition to its texts. Before any data is read, `check` is called with the
+    minimum number of bytes of memory that reading will take; `check` raises an error to prevent the reading.
     """
     metadata = file.metadata
     chunks = list(_chunks(metadata, columns))
-    # A chunk may consist of a single page, and a page is decoded as a whole.
+    # A column chunk may consist of a single page, which is always decoded as a whole.
     check(metadata.num_rows * row + max((chunk.total_uncompressed_size for chunk in chunks), default=0))
     size, width = _measure(opened, file, columns, row, most)
     if size <= most:
@@ -45,17 +45,17 @@ def read_slices(
 
 
 def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int) -> int:
-    """Return the maximum bytes of memory that columns of a file take.
+    """Return the maximum number of bytes of memory that the decoded columns of a file take.
 
-    A row takes `row` bytes in addition to its texts.
+    A decoded row takes `row` bytes in addition to its texts.
     """
     return _measure(opened, file, columns, row, 0)[0]
 
 
 def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int) -> tuple[int, int]:
-    """Return the maximum number of bytes of the columns, and of a single row.
+    """Return the maximum number of bytes of all decoded rows, and an estimate for a single row.
 
-    Dictionaries are read only if the footer alone cannot show that the columns take `most` bytes or less.
+    If the footer alone shows that the columns take at most `most` bytes, no dictionaries are read.
     """
     metadata, texts = file.metadata, _texts(file, columns)
     chunks = list(_chunks(metadata, texts))
@@ -80,7 +80,7 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 
 def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> int:
-    """Return the sum, over the columns, of the length in bytes of the longest text in the column's dictionaries."""
+    """Find the longest text in each column's dictionaries, and return the sum of these lengths, in bytes."""
     coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=list(names)), dict.fromkeys(names, 0)
     for group in range(metadata.num_row_groups if names else 0):
         for batch in itertools.islice(coded.iter_batches(1, row_groups=[group], columns=names, use_threads=False), 1):
@@ -91,11 +91,11 @@ def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> in
 
 
 def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
-    """Cut a table with dictionary-encoded texts into slices of `most` bytes, and decode each slice."""
+    """Cut a table with dictionary-encoded texts into slices of at most `most` bytes, and decode each slice."""
     sizes: Any = pa.repeat(pa.scalar(row, pa.int64()), table.num_rows)
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
-            # A batch has one dictionary.
+            # All rows of a batch share one dictionary, so there is one chunk.
             [coded] = column.chunks
             lengths = pc.binary_length(coded.dictionary).take(coded.indices)
             sizes = pc.add(sizes, pc.fill_null(lengths, 0).cast(pa.int64()))

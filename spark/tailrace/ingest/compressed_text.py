@@ -1,6 +1,6 @@
-"""Read text in parts; the name of the file shows whether and how it is compressed.
+"""Read the text of a file in parts; the extension of the file's name shows how the file is compressed.
 
-A small compressed file may contain any number of lines, or one line that does not fit in memory.
+A small compressed file may contain a huge number of lines, or a line that does not fit in memory.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 AT_ONCE = 4 * 2**20
-"""The number of bytes of text that are scanned at once."""
+"""The number of bytes of text that are scanned in one step."""
 
 PROBE = 2**19
-"""The number of bytes that are searched at a time, backwards from the end of a range, for a line end."""
+"""The number of bytes that are searched for a line end in one step, backwards from the end of a range."""
 
 _ARROW = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _EXPANSION = {"gz": 1_032, "deflate": 1_032, "bz2": 1_200_000, "zst": 40_000, "snappy": 22, "lz4": 256}
-"""The maximum number of bytes of text per byte of a compressed file, by the extension of the file's name."""
+"""The maximum number of bytes of text per byte of a compressed file, for each extension of a file's name."""
 
 
 class Text(Protocol):
-    """A text that can be read in parts."""
+    """A reader that returns a text in parts."""
 
     def read(self, size: int) -> bytes: ...
 
 
 class _Deflated:
-    """The text of a file in zlib's format."""
+    """A reader for the text of a file in zlib's format."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._left, self._inflate = file, b"", zlib.decompressobj()
@@ -48,7 +48,7 @@ class _Deflated:
 
 
 def compression(path: str) -> str:
-    """Return the extension of a file's name if it denotes a compression, and otherwise an empty text.
+    """Return the extension of a file's name if it denotes a compression; otherwise, return an empty string.
 
     >>> compression("a.json.gz"), compression("a.json")
     ('gz', '')
@@ -58,7 +58,7 @@ def compression(path: str) -> str:
 
 
 def maximum_text_size(path: str, size: int) -> int:
-    """Return the maximum number of bytes of text in a file of `size` bytes.
+    """Return the maximum number of bytes of text that a file of `size` bytes can contain.
 
     >>> maximum_text_size("a.json", 10), maximum_text_size("a.csv.gz", 10)
     (10, 10320)
@@ -67,9 +67,9 @@ def maximum_text_size(path: str, size: int) -> int:
 
 
 def open_text(path: str, file: Any) -> Text | None:
-    """Return a reader for the text of an open file, or None if the compression is one of Hadoop's own formats.
+    """Return a reader for the text of an open file, or None if the compression is a format that only Hadoop can read.
 
-    Reading a damaged file raises OSError or one of Arrow's errors.
+    If the file is damaged, reading from it raises `OSError` or one of Arrow's errors.
     """
     codec = compression(path)
     if codec in _ARROW:
@@ -83,7 +83,7 @@ def open_text(path: str, file: Any) -> Text | None:
 def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, int]:
     """Count the bytes and line ends of a file's text; stop after `enough` bytes, or where the file is damaged.
 
-    For Hadoop's own formats, return the maximum numbers for a file of this size.
+    If only Hadoop can read the compression, return the maximum possible numbers for a file of this size.
     """
     text, bytes, lines = open_text(path, file), 0, 0
     if text is None:
@@ -99,7 +99,7 @@ def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, i
 def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
     """Return True if a file's text has a line of more than `most` bytes; `most` must be larger than `AT_ONCE`.
 
-    Return False for Hadoop's own formats, which are not scanned.
+    If only Hadoop can read the compression, the file is not scanned, and the result is False.
     """
     if maximum_text_size(path, size) <= most or (text := open_text(path, file)) is None:
         return False
@@ -115,11 +115,11 @@ def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
 
 
 def _spans(file: Any, size: int, most: int) -> bool:
-    """Return True if an uncompressed file has a line of more than `most` bytes, without reading all of the file."""
+    """Return True if an uncompressed file has a line of more than `most` bytes; most of the file is not read."""
     ended = 0
     while size - ended > most:
-        # A line must end within the next `most` bytes. Searching backwards from the last of these bytes skips most of
-        # the text.
+        # The current line must end within the next `most` bytes. Searching these bytes backwards for a line end skips
+        # most of the text.
         until = ended + most
         while until > ended:
             begins = max(ended, until - PROBE)

@@ -17,21 +17,23 @@ from tailrace.ingest.sources import Format, file_system
 from tailrace.model.logs.log import Log
 
 _A_LINE = 300
-"""The number of bytes that a record takes in addition to its text: for its position, and for the reason if it is
-rejected.
+"""The number of bytes that a record takes in addition to its text.
+
+The bytes are for the record's position and, if the record is rejected, for the reason.
 """
 
 _A_BYTE = 2
-"""The number of bytes of memory per byte of a line: one byte in its columns or in a rejected record's bytes, and one
-byte in transit.
+"""The number of bytes of memory per byte of a line.
+
+One byte is for the column values or the bytes of a rejected record, and one byte is for the transfer.
 """
 
 
 def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> None:
-    """Check that the records of files will fit in the available memory (`room`) once Spark has read them.
+    """Check that the records of files will fit in the memory of this process (`room`) after Spark has read them.
 
-    Raises `TooLargeError` if the records do not fit. Files whose maximum size fits are not read. Unreadable files are
-    skipped, because Spark reports them.
+    Raises `TooLargeError` if the records will not fit. If even the maximum size of the files' text fits, the files are
+    not read. Unreadable files are skipped, because Spark reports them later.
     """
     if room.limit is None:
         return
@@ -48,7 +50,9 @@ def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> No
 
 
 _WORST = _A_BYTE + _A_LINE // 2
-"""The maximum number of bytes of memory per byte of text, given that a record's line has at least two bytes."""
+"""The maximum number of bytes of memory per byte of text. The line of a record is assumed to have at least two
+bytes.
+"""
 
 
 def _of_text(path: str, file: Any, room: Room) -> int:
@@ -59,26 +63,26 @@ def _of_text(path: str, file: Any, room: Room) -> int:
 
 def _of_columns(log: Log, path: str, file: Any) -> int:
     opened = pq.ParquetFile(file)
-    # If the columns are not as declared, each record is rejected with all of its columns, so the size includes all
-    # columns.
+    # If the columns differ from the declaration, each record is rejected, and its bytes contain all columns. So the
+    # size must include all columns.
     return decoded_bytes(file, opened, opened.schema_arrow.names, row_bytes(log, path) + _A_LINE)
 
 
 class MessageSizes:
-    """The size of a topic's messages: estimated from preceding epochs, and measured if the estimate is insufficient.
+    """The size of a topic's messages, which is estimated from earlier epochs and measured if the estimate is not safe.
 
-    The offsets show how many messages an epoch has, but not how large the messages are. So a stream measures its first
-    epoch. The stream also measures each epoch that would not fit if its messages were `_GROWTH` times as large as the
-    messages of the preceding epoch.
+    Offsets show how many messages an epoch has, but not how large the messages are. So the messages of a stream's first
+    epoch are measured. The messages of a later epoch are measured if the epoch would not fit with messages `_GROWTH`
+    times as large as in the preceding epoch.
     """
 
     def __init__(self) -> None:
         self._mean: int | None = None
 
     def check(self, batch: DataFrame, messages: int, room: Room) -> None:
-        """Check that the records of a micro-batch fit in the available memory.
+        """Check that the records of a micro-batch will fit in the memory of this process (`room`).
 
-        Raises `TooLargeError` if the records do not fit.
+        Raises `TooLargeError` if the records will not fit.
         """
         if room.limit is None or not messages:
             return
@@ -94,4 +98,4 @@ class MessageSizes:
 
 
 _GROWTH = 8
-"""The factor by which messages may grow between two epochs before they are measured again."""
+"""The factor by which the mean message size may grow between two epochs without a new measurement."""

@@ -1,7 +1,8 @@
-"""Drop duplicate records, identified by their ids, before they reach the log; count them (rule X5; MillWheel, 6.1.1).
+"""Drop and count duplicate records, recognized by id, before they reach the log (rule X5; MillWheel, 6.1.1).
 
-The ids within the horizon are kept on the executors; after a restart they are read from the log. A bundle as a whole is
-compared with these ids. If the bundle has no duplicates, which is the usual case, its records are not touched.
+Ids that arrived within the log's horizon (`Log.remembered`) are cached on the executors; after a restart, they are read
+from the log. All ids of a bundle are compared with the cached ids in one join. If the bundle has no duplicates, which
+is the usual case, its records stay as they are.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8
-"""The number of epochs whose ids are kept in separate frames before all ids are merged into one frame."""
+"""The maximum number of epochs whose ids are in separate frames; after that, all ids are merged into one frame."""
 
 EPOCH = "_epoch"
 
 
 @dataclass(frozen=True)
 class UniqueRecords:
-    """A bundle without its duplicate records, the number of duplicates, and the ids that first occur in the bundle."""
+    """A bundle without duplicate records, the number of dropped duplicates, and the ids that were new in this
+    bundle.
+    """
 
     frame: DataFrame
     duplicates: int
@@ -35,11 +38,11 @@ class UniqueRecords:
 
 
 class RememberedIds:
-    """The ids of the records that arrived within the log's horizon, by epoch.
+    """The ids of the records that arrived within the log's horizon (`Log.remembered`), with their epochs.
 
-    `times` has the known processing times of the log's epochs, in microseconds. `ids` has the ids in the log, with
-    their epochs. If the time of an epoch is unknown, its ids are remembered, unless a later epoch is known to be before
-    the horizon.
+    `times` maps the log's epochs to their processing times, in microseconds, if these are known. `ids` has the ids in
+    the log and the epoch of each id. If the processing time of an epoch is unknown, its ids are remembered, unless a
+    later epoch is known to be before the horizon.
     """
 
     def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
@@ -51,10 +54,10 @@ class RememberedIds:
         self._apart: dict[int, DataFrame] = {}
 
     def unique(self, frame: DataFrame) -> UniqueRecords:
-        """Drop the records of a bundle whose ids are remembered, and repeated records within the bundle.
+        """Drop the records of a bundle whose ids are remembered, and records whose ids are repeated within the bundle.
 
-        Among repeated records, the first in the order of the source is kept. `frame` must be persisted, because it is
-        read several times; if records are dropped, it is unpersisted.
+        Of several records with the same id, the first record in the order of the source is kept. `frame` must be
+        persisted, because it is read several times. If records are dropped, `frame` is unpersisted.
         """
         good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
@@ -73,8 +76,8 @@ class RememberedIds:
         some = good.join(ids, names, "left_semi")
         first = query_frame(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
-        # The frame is checkpointed because Spark would read a bundle that is joined with itself from the source again,
-        # even if it is cached.
+        # If a bundle is joined with itself, Spark would read it from the source again, even if it is cached. The
+        # checkpoint prevents this.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = remaining.unionByName(rejected).persist()
         made.count()
@@ -83,7 +86,7 @@ class RememberedIds:
         return UniqueRecords(made, numbers["all"] - (numbers["ids"] - numbers["known"]), ids)
 
     def add(self, ids: DataFrame, epoch: int, now: int) -> None:
-        """Remember the ids of an epoch; `now` is its processing time, in microseconds."""
+        """Add the ids of an epoch to the remembered ids; `now` is the epoch's processing time, in microseconds."""
         self._times[epoch] = now
         self._apart[epoch] = ids
         if len(self._apart) > TOGETHER:
@@ -95,8 +98,9 @@ class RememberedIds:
             self._apart = {}
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
-        """Return the ids of a bundle that are already remembered."""
-        # The bundle is the small side of the join. The remembered ids are scanned where they are and never moved.
+        """Return those ids of a bundle that are already remembered."""
+        # The ids of the bundle are the small side of the join, so they are broadcast. The remembered ids stay on their
+        # executors.
         return (
             self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
         )
@@ -106,6 +110,8 @@ class RememberedIds:
         return reduce(DataFrame.unionAll, apart, self._base)
 
     def _first(self, now: int) -> int:
-        """Return the first epoch within the horizon: the epoch after the last epoch known to be before the horizon."""
+        """Return the first epoch within the horizon: it follows the last epoch that is known to be before the
+        horizon.
+        """
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

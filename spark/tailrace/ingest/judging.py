@@ -1,7 +1,7 @@
-"""Build the SQL that judges raw values: whether each value has its declared type without any loss, and if not, why.
+"""Build the SQL that checks whether each raw value has its declared type without loss and, if not, returns the reason.
 
-A JSON record is judged by its text, which is in the column `_text`. Only a rejected or suspicious record is parsed a
-second time.
+The text of a JSON record is in the column `_text`. A record is parsed a second time only if it is rejected or
+suspicious.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def value_of_text(type: str, text: str) -> str:
-    """Return the SQL that reads a text as a value of a type, which is null if the text is not valid for the type."""
+    """Return the SQL that converts a text to a value of this type; the value is null if the text is not valid."""
     parts = decimal_parts(type)
     if parts:
-        # A cast would round a number that has too many decimal places.
+        # The pattern is needed because a cast would round a number with too many decimal places.
         exact = rf"^\s*[-+]?(?=\.?[0-9])[0-9]*(\.[0-9]{{0,{parts[1]}}}0*)?\s*$"
         return f"IF({text} RLIKE {literal(exact)}, TRY_CAST({text} AS {type}), NULL)"
     if type in ("timestamp", "date"):
-        # A cast would also accept a time of day (on the current day) or a year alone and, as a date, an instant.
+        # A cast alone would also accept a time of day (as a time on the current day), a year alone, and an instant as a
+        # date.
         whole = f"SUBSTRING({text}, 5, 1) = '-' AND OCTET_LENGTH({text}) {'= 10' if type == 'date' else '>= 8'}"
         return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
     if type == "boolean":
@@ -34,17 +35,18 @@ def value_of_text(type: str, text: str) -> str:
 
 
 def finite_or_null(number: str) -> str:
-    """Return the SQL of a double, which is null for NaN and for a number that is too large for a double."""
+    """Return the SQL of a double that is null if the double is NaN, or if the number is too large for a double."""
     return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
 
 
 def loses_digits(number: str, text: str, before: str = "^", behind: str = "$") -> str:
-    """Return the SQL that checks whether a double differs from the number in its text.
+    """Return the SQL that checks whether a double differs from the number from which it was read.
 
-    There are two such cases. The first case is a whole number beyond 2^53, where not every whole number has a double;
-    such a number has at least 16 digits. The second case is a number so small that the nearest double is zero; such a
-    number has an exponent of three digits, or 200 zeros. The SQL searches the text only in these two cases. `before`
-    and `behind` are patterns for the text around the number.
+    A double differs in two cases. The first case is a whole number above 2^53, because doubles cannot represent all
+    such numbers; such a number has at least 16 digits. The second case is a number so small that the nearest double is
+    zero; such a number has an exponent of three digits, or 200 zeros. The SQL searches the text only if the absolute
+    value of the double is at least 2^53 or is zero. `before` and `behind` are patterns for the text before and after
+    the number.
     """
     whole = rf"{before}\s*[-+]?(?!0*{WHOLE}\s*{behind})0*[1-9][0-9]{{15,}}\s*{behind}"
     tiny = f"CONTAINS({text}, 'e-') OR CONTAINS({text}, 'E-') OR OCTET_LENGTH({text}) > 300"
@@ -56,35 +58,38 @@ def loses_digits(number: str, text: str, before: str = "^", behind: str = "$") -
 
 
 WHOLE = 2**53
-"""Every whole number up to this limit is exactly representable as a double."""
+"""The limit up to which a double can represent every whole number exactly."""
 
 
 def misfit_reason(name: str, type: str, excerpt: str) -> str:
-    """Return the SQL of the reason that a column's value is not of its declared type."""
+    """Return the SQL of the reason for rejecting a value that does not have the declared type of its column."""
     return f"CONCAT({literal(f'{name} = ')}, LEFT({excerpt}, 100), {literal(f' is not a {type}')})"
 
 
 def join_reasons(says: Sequence[str]) -> str:
-    """Return the SQL that joins the reasons of several columns; the result is null if there is no reason."""
+    """Return the SQL that joins the reasons for several columns into one text; the text is null if there is no
+    reason.
+    """
     return f"NULLIF(CONCAT_WS('; ', {', '.join(says)}), '')"
 
 
 def literal(value: str) -> str:
-    """Return a text as an SQL literal."""
+    """Return a Python string as an SQL literal."""
     return str(Sql().literal(value, "string"))
 
 
 NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
-"""The names of two types of Parquet columns. Spark cannot read instants of the first type, and cannot read all instants
-of the second type.
+"""Names for two types of Parquet columns.
+
+Spark can read no instants of the first type, and only some instants of the second type.
 """
 
 
 def as_json(types: Mapping[str, str], instead: Mapping[str, str] | None = None) -> str:
-    """Return the SQL that writes a row as the bytes of a JSON object with these columns.
+    """Return the SQL that encodes a row as a JSON object with these columns, in bytes.
 
-    `instead` has replacement SQL for some columns. Instants are written with microseconds. Bytes, and texts that are
-    not UTF-8, are written in base64.
+    `instead` maps some columns to SQL that is used in place of the column. Instants are written with microseconds.
+    Bytes, and texts that are not valid UTF-8, are written in base64.
     """
     given = {name: _exact(quoted(name), type) for name, type in types.items()} | dict(instead or {})
     fields = ", ".join(f"{value} AS {quoted(name)}" for name, value in given.items())
@@ -98,7 +103,7 @@ def _exact(column: str, type: str) -> str:
 
 
 def exact_instant(number: str, type: str) -> str:
-    """Return the SQL that writes an instant as text with all of its digits, from a number in the unit of `type`."""
+    """Return the SQL that writes an instant with all of its digits as text, from a number in the unit of `type`."""
     if type == NANOS:
         micros = f"DATE_FORMAT({from_nanos(number)}, '{_TO_MICROS}')"
         return f"CONCAT({micros}, LPAD(CAST(PMOD({number}, 1000L) AS string), 3, '0'), 'Z')"
@@ -109,13 +114,13 @@ def exact_instant(number: str, type: str) -> str:
 
 
 def from_nanos(number: str) -> str:
-    """Return the SQL of an instant from nanoseconds since 1970, rounded down to microseconds."""
-    # Round down, as everywhere else; a division would round towards zero.
+    """Return the SQL that converts nanoseconds since 1970 to an instant, rounded down to microseconds."""
+    # Nanoseconds are rounded down to microseconds everywhere in Tailrace; a division would round towards zero.
     return f"TIMESTAMP_MICROS({number} DIV 1000L - IF({number} < 0 AND {number} % 1000L <> 0, 1L, 0L))"
 
 
 def from_millis(number: str) -> str:
-    """Return the SQL of an instant from milliseconds since 1970, limited to the range of microseconds."""
+    """Return the SQL that converts milliseconds since 1970 to an instant, limited to instants that fit microseconds."""
     return f"TIMESTAMP_MICROS(GREATEST(LEAST({number}, {2**63 // 1000}L), {-(2**63 // 1000)}L) * 1000L)"
 
 
@@ -124,14 +129,14 @@ _FORMATS = f"MAP('timestampFormat', '{_TO_MICROS}XXX', 'timestampNTZFormat', '{_
 
 
 MARK = "_not_as_declared"
-"""The column that marks records which Spark's parsers could not read with the schema."""
+"""The column in which Spark's parsers mark records that they could not read with the schema."""
 
 PERMISSIVE = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{MARK}'"
-"""The options with which a parser marks a record that it could not read, and then continues."""
+"""The options with which a parser marks a record that it could not read, and then continues with the next record."""
 
 
 def parser_options(log: Log) -> str:
-    """Return the options for Spark's JSON parser: strict JSON only, within the log's limits."""
+    """Return the options for Spark's JSON parser: only strict JSON within the log's limits is accepted."""
     return _options(DEPTH, DIGITS, log.record_bytes)
 
 
@@ -143,19 +148,22 @@ def _options(depth: int, digits: int, length: int) -> str:
 
 
 def json_type(type: str) -> str:
-    """Return the type with which Spark reads a JSON value. Spark does not read instants, dates and decimals exactly."""
+    """Return the type with which Spark reads a JSON value.
+
+    Instants, dates and decimals are read with another type first, so that no digit is lost.
+    """
     if decimal_parts(type):
         return "variant"
     return "string" if type in ("timestamp", "date") else type
 
 
 def exact_text(variant: str) -> str:
-    """Return the SQL of a JSON number's digits; null for a string and for a double (a number with an exponent)."""
+    """Return the SQL of a JSON number's digits; the result is null for a string and for a number with an exponent."""
     return f"IF(SCHEMA_OF_VARIANT({variant}) IN ('DOUBLE', 'STRING'), NULL, TRY_CAST({variant} AS string))"
 
 
 def double_value(name: str, number: str) -> str:
-    """Return the SQL of a column's double, which is null if it differs from the number in the text."""
+    """Return the SQL of a double column's value; null if the double differs from the number in the record's text."""
     return f"IF({loses_digits(number, '_text', _before(name), _BEHIND)}, NULL, {finite_or_null(number)})"
 
 
@@ -164,27 +172,28 @@ def _before(name: str) -> str:
 
 
 def no_string(log: Log, name: str, term: str) -> str:
-    """Return the SQL that checks whether a column's value in JSON was something other than a string.
+    """Return the SQL that checks whether a string column's value in the JSON text is a value of another type.
 
-    Spark converts any value to a string. So if a string looks like another type of value, its record is parsed again.
+    Spark converts a value of any type to a string. So if the string could come from a value of another type, the record
+    is parsed again.
     """
     looks = f"({term} < ':' OR STARTSWITH({term}, '{{') OR STARTSWITH({term}, '[') OR {term} IN ('true', 'false'))"
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {parser_options(log)})"
     again = f"SCHEMA_OF_VARIANT({parsed}[{literal(name)}]) <> 'STRING'"
     if log.unknown == "reject":
-        # If unknown columns are rejected, a fitting record contains no inner object, so the name of a column can only
-        # refer to that column.
+        # If unknown columns are rejected, a valid record contains no inner object. So a column's name in the text can
+        # only refer to that column.
         quick = " OR ".join(f"CONTAINS(_text, {literal(start)})" for start in (f'"{name}":"', f'"{name}": "'))
         looks += f" AND NOT ({quick})"
-    # IF is used instead of AND, because Spark would compute in advance, for every record, a term that several
-    # conditions share.
+    # Use IF instead of AND. With AND, Spark would compute the terms that several conditions share for every record,
+    # even if they are not needed.
     return f"IF({looks}, {again}, false)"
 
 
 def misfit_reasons(log: Log) -> str:
-    """Return the SQL that lists the columns of `_text` that are not as declared, with their values.
+    """Return the SQL that lists the columns in `_text` whose values do not have the declared types, with these values.
 
-    The SQL runs only for rejected records.
+    The SQL is evaluated only for rejected records.
     """
     says = []
     for name, type in log.columns.items():
@@ -206,13 +215,13 @@ def misfit_reasons(log: Log) -> str:
         found = f"COALESCE({digits}, GET_JSON_OBJECT(_text, {literal(f'$.{name}')}))"
         excerpt = f"IF({kind} = 'STRING', TO_JSON({value}), {found})"
         says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {misfit_reason(name, type, excerpt)}, NULL)")
-    # The transform makes Spark parse the text only once for all columns.
+    # With the transform, Spark parses the text only once, and not once per column.
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {parser_options(log)})"
     return f"COALESCE(TRANSFORM(ARRAY({parsed}), _m -> {join_reasons(says)})[0], {no_object_reason(log)})"
 
 
 def no_object_reason(log: Log) -> str:
-    """Return the SQL of the reason why a text is not one object: it is not JSON, or it exceeds a limit."""
+    """Return the SQL of the reason why a text is not one JSON object: it is not valid JSON, or it exceeds a limit."""
     named = f"""CASE WHEN _text RLIKE '[^"]{{{NAME + 1}}}' THEN {literal(_NAMED)} ELSE {_NO_OBJECT} END"""
     cases = (
         f"WHEN NOT STARTSWITH(_text, '{{') THEN {_NO_OBJECT}",
@@ -224,7 +233,7 @@ def no_object_reason(log: Log) -> str:
 
 
 def _unread(depth: int, digits: int) -> str:
-    """Return the SQL that checks whether a text cannot be read as an object within these limits."""
+    """Return the SQL that checks whether a text cannot be parsed as an object within these limits."""
     return f"FROM_JSON(_text, '{MARK} string', {_options(depth, digits, _NO_LIMIT)}).{MARK} IS NOT NULL"
 
 
@@ -234,17 +243,20 @@ _NAMED = f"not one JSON object, or one with a name of more than {NAME} character
 _BEHIND = "[,}]"
 _DIGITS = r"\s*([-+]?[0-9][0-9.eE+-]*)"
 
-# Spark's parser stops at the end of the object, so the rest of the text needs a separate check. If the only closing
-# brace of a text is at its end, the text is one object. Any other text is parsed again, as an element of two arrays.
+# Spark's parser stops at the end of the object, so it does not check the rest of the text. If the only closing brace of
+# a text is at its end, the text is one object. Any other text is parsed again as an element of two arrays: if it is one
+# value, each array has two elements.
 _ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
 _ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
 _REST = "SUBSTRING(CAST(_text AS binary), 1, OCTET_LENGTH(_text) - 1)"
 ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAINS({_REST}, X'7D') OR ({_ALONE}))"
-"""The SQL that checks whether a text contains exactly one object and nothing else, which the parser does not check."""
+"""The SQL that checks whether a text contains exactly one object and nothing else; Spark's parser does not check
+this.
+"""
 
-# An escape such as \ud83d is half of a surrogate pair. Without its other half, Spark would convert the escape to a
-# question mark.
+# An escape such as \ud83d is one half of a surrogate pair. If the other half is missing, Spark would convert the escape
+# to a question mark.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = literal(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"
-"""The SQL that checks whether a text contains half of a surrogate pair."""
+"""The SQL that checks whether a text contains only one half of a surrogate pair."""

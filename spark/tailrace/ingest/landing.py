@@ -1,4 +1,6 @@
-"""Land a bundle: write each record to the log or to the table `rejected`, in commits that record the epoch (X2, X6)."""
+"""Land a bundle: write its records to the log's table or to the table `rejected`, in commits with the epoch (X2,
+X6).
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,15 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
-"""The properties of a log's first snapshot."""
+"""The properties of a log's first snapshot, before the first epoch."""
 
 
 @dataclass(frozen=True)
 class LandedCounts:
-    """The counts of a landed bundle: records in the log, rejected records, and dropped duplicates.
+    """The counts of a landed bundle: records written to the log, rejected records, and dropped duplicates.
 
-    `blank` and `links` count input that was skipped: blank lines, and files that were reached through symbolic links.
+    `blank` counts skipped blank lines, and `links` counts files that were skipped because they were reached through
+    symbolic links.
     """
 
     records: int
@@ -47,7 +50,7 @@ class LandedCounts:
 
     @property
     def total(self) -> int:
-        """The total number of records that were read."""
+        """The total number of records that were read, including rejected records and duplicates."""
         return self.records + self.rejected + self.duplicates
 
     def __add__(self, other: LandedCounts) -> LandedCounts:
@@ -59,7 +62,9 @@ class LandedCounts:
 
 @dataclass(frozen=True)
 class LandedFiles:
-    """Records in data files of a log that are not yet part of a commit, together with the rejected rows."""
+    """The records of an epoch in data files that no commit of the log contains yet, and the rows for rejected
+    records.
+    """
 
     files: tuple[DataFile, ...]
     records: int
@@ -67,12 +72,12 @@ class LandedFiles:
 
 
 Landable: TypeAlias = "DataFrame | pa.Table | LandedFiles"
-"""An epoch's records before they are landed: as a table in this process, as a Spark frame, or already in files."""
+"""The records of an epoch before they are landed: in an Arrow table, in a Spark frame, or in data files."""
 
 
 @dataclass(frozen=True)
 class _Written:
-    """Rows on a lease's branch that are not published yet, with the properties of their commit."""
+    """Rows that were written to a lease's branch but are not published yet, and the properties of their commit."""
 
     lease: Lease
     rows: Landable
@@ -80,10 +85,10 @@ class _Written:
 
 
 class Landing:
-    """The writer of one log for a stream; it holds the leases of the log and of the log's table `rejected`.
+    """The writer of one log in a stream. The writer holds the leases of the log and of the log's table `rejected`.
 
-    If a stream lands several logs, `first` is the lease of the first log: only its holder gets the leases of the other
-    logs (rule X1).
+    If a stream lands several logs, `first` is the lease of the first log. Only the process that holds this lease can
+    take the leases of the other logs (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, log: Log, first: Lease | None = None) -> None:
@@ -98,27 +103,29 @@ class Landing:
 
     @property
     def epoch(self) -> int:
-        """The last epoch in the log."""
+        """The number of the last epoch that was published in the log."""
         return self.log.head.number("epoch")
 
     @property
     def batch(self) -> int:
-        """The last micro-batch in the log."""
+        """The number of the last micro-batch that was published in the log."""
         return self.log.head.number("batch")
 
     def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
-        """Add the epoch from the view `clock` to records; a literal would change the plan in every epoch."""
+        """Add the epoch's number from the view `clock` to records. A literal would change Spark's plan in every
+        epoch.
+        """
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
     def write(self, bundle: Landable, properties: Mapping[str, str]) -> LandedCounts:
-        """Write a bundle with its epoch; `publish` later commits it with `properties`, which include the epoch."""
+        """Write a bundle; `publish` later commits it with `properties`, which include the epoch's number."""
         if isinstance(bundle, LandedFiles):
             return self._here(bundle, bundle.records, bundle.rejected, properties)
         return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
 
     def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> LandedCounts:
-        """Write an Arrow table to files, in this process."""
+        """Write the records of an Arrow table to data files, in this process."""
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
@@ -127,7 +134,7 @@ class Landing:
     def _here(
         self, records: pa.Table | LandedFiles, count: int, bad: pa.Table | None, properties: Mapping[str, str]
     ) -> LandedCounts:
-        """Prepare the commits of records and rejected records that this process writes itself, without Spark."""
+        """Prepare the commits of records and rejected records that are written by this process, without Spark."""
         self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
@@ -136,7 +143,7 @@ class Landing:
         return LandedCounts(count, rejected)
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> LandedCounts:
-        """Write a frame to the branches with Spark."""
+        """Write the records of a frame to the branches of the two tables, with Spark."""
         observed = ObservedCounts(
             frame, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
         )
@@ -148,8 +155,8 @@ class Landing:
         properties = {**properties, **self.log.properties}
         self._append(good(observed.rows), self.log, properties)
         counts = observed.read()
-        # A frame can be observed only once. If another process commits to the table in the meantime, the frame is
-        # written again without the observation.
+        # A frame can be observed only once. If another process commits to the table in the meantime, the unobserved
+        # frame is written again.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
@@ -170,17 +177,17 @@ class Landing:
         try:
             append(rows, lease.branch, properties)
         except AnalysisException:
-            # A column may have been renamed while the stream was running.
+            # A user may have renamed a column of the table while the stream was running.
             renamed = as_live(self.lake, lease.table, rows)
             if renamed.columns == rows.columns:
                 raise
             append(renamed, lease.branch, properties)
 
     def publish(self) -> None:
-        """Publish the bundle. Rejected records are published first, so that an epoch is complete once it is in the log.
+        """Publish the bundle: first the rejected records, so that an epoch is complete as soon as it is in the log.
 
-        If maintenance has changed a table in the meantime, the commit is published on top of that change; rows that
-        Spark wrote are then written again (rule X1). Raises `FencedError` if another stream has taken the lease.
+        If maintenance has changed a table in the meantime, the commit is based on the changed table; rows that Spark
+        wrote are written again for this (rule X1). Raises `FencedError` if another stream has taken the lease.
         """
         while self._written:
             written = self._written[0]
@@ -200,11 +207,11 @@ class Landing:
             go_back(self.lake, self.rejected, self.epoch)
 
     def close(self) -> None:
-        """Remove the branches of the two leases."""
+        """Remove the branches that belong to the two leases."""
         self._compacting.close()
         self.log.close()
         self.rejected.close()
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""The columns of a rejected record, by the names that they have when the record is read."""
+"""The columns of a rejected record, with the names that they have in the records that were read."""

@@ -1,7 +1,7 @@
-"""Read some of an epoch's files on an executor, and write their records to data files that no table lists yet.
+"""Read some of an epoch's files on an executor, and write their records to data files that no table contains yet.
 
-A task makes one pass over its files, holds only part of the records at a time, and reports the latest times in the
-records. A task needs this package in the executor's Python environment, but it does not need Spark.
+A task makes one pass over its files, has only part of the records in memory at a time, and returns the latest times in
+the records. A task needs this package in the Python environment of the executor, but it does not need Spark.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 
 PART = 64 * 2**20
-"""The number of bytes of records that a task holds at once and writes to one file."""
+"""The number of bytes of records that a task has in memory at a time and writes to one data file."""
 
 LEFT = 100_000
-"""The maximum number of lines (of at most `PART` bytes in total) that a task leaves to Spark. With more lines, Spark
-reads the whole epoch.
+"""The maximum number of lines that a task leaves to Spark; their maximum size is `PART` bytes in total.
+
+With more lines, Spark reads the whole epoch.
 """
 
 
 @dataclass(frozen=True)
 class LandedPart:
-    """The result of a task: data files, the number and latest times of their records, and the lines left to Spark."""
+    """The result of a task: data files, the number and the latest times of their records, and the lines left to
+    Spark.
+    """
 
     files: tuple[DataFile, ...] = ()
     records: int = 0
@@ -45,9 +48,9 @@ class LandedPart:
 
 @dataclass(frozen=True)
 class LandingTask:
-    """A task that reads files of a log on an executor, and writes their records to files outside the log's table.
+    """A task for an executor: it reads files of a log, and writes their records to data files outside the log's table.
 
-    A task holds about `part` bytes of records at once.
+    A task has about `part` bytes of records in memory at a time.
     """
 
     log: Log
@@ -58,13 +61,15 @@ class LandingTask:
 
     @classmethod
     def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
-        """Return the task for an epoch, or None if the table's columns are not exactly as the log declares them."""
+        """Return the task for an epoch, or None if the table's columns differ from the columns that the log
+        declares.
+        """
         table = lake.table(log.name)
         return cls(log, format, epoch, DetachedTable.of(table), PART) if has_only_declared(table, log) else None
 
     def land(self, paths: Sequence[str]) -> LandedPart | None:
-        """Land these files; return None if one of the files is not plain."""
-        # Imported here because this module imports pandas, which the driver seldom needs.
+        """Write the records of these files to data files; return None if Spark must read one of the files."""
+        # The module is imported here because it imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 
         pa.set_cpu_count(1)

@@ -1,4 +1,4 @@
-"""Read a micro-batch into this process: plain records are parsed here, and all other records are parsed by Spark."""
+"""Read a micro-batch into this process, which parses plain records itself; Spark parses all other records."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def file_rows(
     spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
     unreadable: Mapping[str, str] | None = None, room: Room | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Read the records of files, with the columns of `read_files`.
+    """Read the records of files into this process, with the same columns as `read_files` returns.
 
-    Raises the errors of `read_files`, and `TooLargeError` if the records do not fit in the available memory (`room`).
+    Raises the same errors as `read_files`, and `TooLargeError` if the records do not fit in the available memory
+    (`room`).
     """
     counting, space = blank or BlankLines(), room or Room()
     if not unreadable:
@@ -37,14 +38,14 @@ def file_rows(
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame, room: Room | None = None) -> pa.Table:
-    """Read the records of a topic's messages, with the columns of `read_messages`, one slice at a time."""
+    """Read the records of a topic's messages slice by slice, with the same columns as `read_messages` returns."""
     lines = raw_messages(spark, batch)
     parts = (read_lines(log, some) for some in _slices(lines, (room or Room()).slice))
     return _whole(spark, log, *map(pa.concat_tables, zip(*parts, strict=True)))
 
 
 def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Cut lines into slices of about `most` bytes; there is at least one slice, which may be empty."""
+    """Cut a table of lines into slices of about `most` bytes. If there are no lines, there is one empty slice."""
     rows = max(1, lines.num_rows * most // max(1, lines.nbytes))
     for start in range(0, max(1, lines.num_rows), rows):
         yield lines.slice(start, rows)

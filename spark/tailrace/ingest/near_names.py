@@ -1,7 +1,8 @@
-"""Find undeclared fields that a log drops although their names are almost the names of missing columns.
+"""Find undeclared fields that a log ignores although their names are almost the same as the names of missing columns.
 
-A log with `unknown="ignore"` that declares `userid` drops a field `userId`, and then every record lacks the column. So
-a few records of each epoch are checked, and each dropped field with such a name is reported once.
+For example, a log with `unknown="ignore"` that declares the column `userid` ignores a field `userId`, so the column is
+missing in every record. Therefore a few records of each epoch are checked, and an ignored field with such a name is
+reported once.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from tailrace.lake.catalog.events import NearName
 from tailrace.model.logs.log import Log
 
 _RECORDS = 16
-"""The number of records of an epoch that are checked."""
+"""The number of records per epoch that are checked."""
 
 _FILES = 4
 _BYTES = 1 << 16
-"""The number of bytes at the beginning of a file in which its first records are searched for."""
+"""The number of bytes at the beginning of a file from which its first records are read."""
 
 _APART = 60.0
-"""The minimum number of seconds between two checks that need an extra request or job."""
+"""The minimum number of seconds between two checks, if a check needs an additional request or Spark job."""
 
 _FOUND = 50
-"""The maximum number of fields that are reported."""
+"""The maximum number of fields that are reported for a log."""
 
 
 def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
-    """Map those of a record's fields that are undeclared to the missing columns with almost the same name.
+    """Find undeclared fields of a record with almost the names of missing columns; return a dict from field to column.
 
     >>> from tailrace import Log
     >>> log = Log(name="clicks", columns={"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
@@ -46,7 +47,7 @@ def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
     ({'user_Id': 'userid'}, {})
     """
     there = set(names)
-    # A log of a table's changes has an event time that is not a column of the table.
+    # In a log of a table's changes, the event time is not a column of the table.
     columns = [column for column in log.columns if not (log.signed and column == log.event_time)]
     lacking = {_folded(column): column for column in columns if not there.intersection(log.names_of(column))}
     declared = {name for column in log.columns for name in log.names_of(column)}
@@ -58,7 +59,7 @@ def _folded(name: str) -> str:
 
 
 class NearNames:
-    """A search for near names in the records of a log's source; it calls `tell` once for each undeclared field."""
+    """The check of a log's records for near names; it calls `tell` once for each undeclared field that it finds."""
 
     def __init__(self, log: Log, tell: Callable[[NearName], None]) -> None:
         self.log, self._tell = log, tell
@@ -66,19 +67,22 @@ class NearNames:
         self._next = 0.0
 
     def of_files(self, format: Format, files: Sequence[str]) -> None:
-        """Check the first records of a few files; unless all files are local, check one file, at most once a minute."""
+        """Check the first records of a few files.
+
+        If not all files are local, check only one file, at most once a minute.
+        """
         if self.log.unknown == "reject" or not files:
             return
         chosen = files[:: max(1, len(files) // _FILES)][:_FILES]
         if not all(file.startswith(("/", "file:")) for file in files):
             chosen = chosen[:1] if self._due() else []
         for file in chosen:
-            # Unreadable files are reported when all records are read.
+            # Errors are ignored here, because unreadable files are reported when all records are read.
             with suppress(OSError, ValueError, pa.ArrowException, csv.Error):
                 self.of_records(_first(format, file, _RECORDS // len(chosen)))
 
     def of_messages(self, batch: DataFrame) -> None:
-        """Check a few messages in JSON, at most once a minute."""
+        """Check a few JSON messages, at most once a minute."""
         if self.log.unknown == "reject" or not self._due():
             return
         with suppress(PySparkException, Py4JJavaError):
@@ -86,7 +90,7 @@ class NearNames:
             self.of_records(_objects(map(bytes, filter(None, values)), change=self.log.signed))
 
     def of_records(self, records: Iterable[Iterable[str]]) -> None:
-        """Check records or schemas, each of which is passed as the names of its fields."""
+        """Check records or schemas; each of them is passed as the names of its fields."""
         if self.log.unknown == "reject":
             return
         for names in records:
@@ -119,9 +123,14 @@ def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
 
 
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:
-    """Yield the field names of each JSON object; for a `change`, of its row after it or, if missing, before it."""
+    """Yield the field names of each JSON object.
+
+    If `change` is True, the objects are change records: the names are those of the row after the change or, if this row
+    is missing, of the row before the change.
+    """
     for line in lines:
-        # An unreadable line is either rejected later, or incomplete here because of the limit on the number of bytes.
+        # An invalid line is ignored: it is rejected when all records are read, or it is incomplete because only the
+        # first bytes are read.
         with suppress(ValueError, RecursionError):
             found: Any = json.loads(line)
             if change and isinstance(found, Mapping):

@@ -1,13 +1,13 @@
-"""Parse raw records to the log's columns with Spark; a record that does not fit keeps its bytes and the reason (X6).
+"""Parse raw records to a log's columns with Spark.
 
-The frames in this module have the log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`.
-`_error` and `_raw` are null for a record that fits. Before a record is parsed, it is in `_bytes`, and its text without
-surrounding white space is in `_text`, which is null if the bytes are not UTF-8. The name of a declared column never
-starts with `_`.
+For a record that does not fit, the bytes and the reason are stored (X6). The frames in this module have the log's
+declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `_error` and `_raw` are null for a record that
+fits. Before parsing, the column `_bytes` contains the raw record, and `_text` contains its text without surrounding
+white space; `_text` is null if the bytes are not UTF-8. The name of a declared column never starts with `_`.
 
-A value must have its declared type, and must be stored without loss: strings are not read as numbers, numbers are not
-read as strings, and digits are rounded only in a double. An instant is written in ISO 8601, is in UTC if it has no time
-zone, and is rounded down to microseconds.
+A value must have its declared type, and is stored without loss: strings are not read as numbers, numbers are not read
+as strings, and digits are rounded only in a double. An instant must be written in ISO 8601. An instant without a time
+zone is taken as UTC, and every instant is rounded down to microseconds.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """Read a micro-batch of a topic's messages into this process without parsing them (`ingest.plain_json.LINES`)."""
+    """Read the messages of a micro-batch into this process, as unparsed lines (`ingest.plain_json.LINES`)."""
     return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
-    """Parse the lines or messages that `ingest.plain_json` left to Spark, to the log's columns."""
+    """Parse the lines or messages that `ingest.plain_json` has left to Spark, to the log's columns."""
     frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
 def file_paths(batch: DataFrame) -> list[str]:
-    """List the paths of the files in a micro-batch."""
+    """List the paths of the files that belong to a micro-batch."""
     return [row["path"] for row in batch.collect()]
 
 
@@ -73,11 +73,12 @@ def read_files(
     spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
     unreadable: Mapping[str, str] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """Parse files to the log's columns. A file that is gone, or not in its format, becomes one rejected record.
+    """Parse files to the log's columns.
 
-    `blank` counts the blank lines when the frame is computed. `unreadable` has the files that are known to be damaged
-    inside, with the reasons; any other damaged file makes the computation of the frame fail
-    (`folders.unreadable_files`). Raises `SourceError` if the bytes of a file cannot be read.
+    A file that is missing, or not in the expected format, becomes one rejected record. `blank` counts the blank lines
+    when Spark computes the frame. `unreadable` maps files that are known to be damaged inside to the reasons. Any other
+    damaged file makes the computation of the frame fail (`folders.unreadable_files`). Raises `SourceError` if the bytes
+    of a file cannot be read.
     """
     known = unreadable or {}
     looked = sorted(inspect_files(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
@@ -96,7 +97,10 @@ def read_files(
 
 
 def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> DataFrame:
-    """Read a file only as far as reading may fail: the unparsed lines of a text file, or all of a Parquet file."""
+    """Read a file without parsing its records, to find out whether Spark can read it.
+
+    A Parquet file is read completely.
+    """
     if source.format == "parquet":
         return read_files(spark, source, log, [path])
     (file,) = inspect_files(log, source.format, [path])
@@ -104,7 +108,7 @@ def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> Da
 
 
 def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
-    """Bring a micro-batch into this session, because the query's session lacks Tailrace's views and settings."""
+    """Transfer a micro-batch from the query's session to this session, which has Tailrace's views and settings."""
     name = f"tailrace_{uuid.uuid4().hex}"
     batch.createGlobalTempView(name)
     frame = spark.table(f"global_temp.{name}")
@@ -113,7 +117,7 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
-    """Parse lines or messages, each of which is one JSON object."""
+    """Parse lines or messages in JSON; a valid record consists of exactly one JSON object."""
     read_as = {name: judging.json_type(type) for name, type in log.columns.items()}
     parsed = texts.selectExpr(
         "*",
@@ -134,7 +138,7 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
             if type == "string":
                 misfits.append(judging.no_string(log, name, term))
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
-    # Most records have exactly the declared columns, in the declared order.
+    # In most records, the fields are exactly the declared columns, in the declared order.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
     checks = [
         ("_bytes IS NULL", literal("there is no value")),
@@ -153,19 +157,19 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
 
 
 def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Parse CSV files that have the same header, according to RFC 4180, except that each record must be on one line.
+    """Parse CSV files that have the same header, according to RFC 4180, except that a record is always on one line.
 
-    The columns may be in any order. An empty value counts as missing. Any line that equals the header counts as a
-    header, wherever it is in the file.
+    The columns may be in any order. An empty value is a missing value. Every line that equals the header is skipped, at
+    any position in the file.
     """
     lines, file = _lines(spark, log, alike, blank), alike[0]
     if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
         return _checked(log, nothing, [("true", literal(file.unlike))], "_bytes")
     lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
-    # Undeclared columns are named by their position, because their names in the file may contain anything.
+    # An undeclared column is named by its position, because its name in the file may contain any character.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    # The parser has room for this number of values, and fails if there are more.
+    # The parser fails if a line has more values than this maximum, so such lines are not passed to the parser.
     full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
     line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
     line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
@@ -193,7 +197,7 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: B
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
     """Parse Parquet files that have the same columns."""
     file, paths = alike[0], [each.path for each in alike]
-    # Spark can read instants in nanoseconds, which pandas writes, only in the form of numbers.
+    # Spark can read instants in nanoseconds, which pandas writes, only as numbers.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
@@ -203,19 +207,19 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
             rows = reader.parquet(*paths)
             rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
         except AnalysisException:
-            # Spark does not know the type of a column, or cannot distinguish two columns.
+            # Spark cannot read the type of some column, or cannot distinguish two columns.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
         return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
-    # Instants in nanoseconds or milliseconds are read as numbers, because Spark fails if an instant in milliseconds is
-    # out of range in microseconds.
+    # Instants in nanoseconds or milliseconds are read as numbers: Spark would fail on an instant in milliseconds that
+    # is out of the range of microseconds.
     units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
     read_as = {name: "bigint" if name in units else log.columns[name] for name in types}
     ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
-    # The numbers are kept as well, so that a rejected row retains all digits.
+    # Keep the numbers in further columns, so that a rejected row is stored with all digits.
     numbers = {f"_{name}_as_read": name for name in units}
     read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
@@ -226,7 +230,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
 
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
-    """Select the declared columns, the error of the first failed check, and the bytes of a record with an error."""
+    """Select the declared columns, the error of the first failed check, and the bytes of records with an error."""
     checks = list(checks)
     first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
@@ -238,8 +242,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
     if (bound := maximum_ahead(log)) is not None:
-        # LEAST keeps the sum from overflowing. LEAST ignores nulls: if the arrival time is unknown, no record counts as
-        # ahead of the arrival time.
+        # LEAST prevents an overflow of the sum, and ignores nulls. So if the arrival time is unknown, the limit is the
+        # largest number, and no record is rejected for being ahead.
         until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
         begins = literal(f"the event time {log.event_time} = ")
         said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
@@ -251,8 +255,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # The lambda keeps the reasons out of the generated code, which would otherwise become too long to compile. COALESCE
-    # is needed because a null reason would count as no error.
+    # With the lambda, the reasons are not part of the generated code, which would become too long to compile. COALESCE
+    # is needed because a null reason would mean that there is no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     return judged.selectExpr(
@@ -266,9 +270,9 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
 
 
 def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Read the lines of text files, each with its position, leaving out blank lines."""
-    # The id consists of the scan's partition and the row within the partition. The id is unique only within an epoch,
-    # which is sufficient.
+    """Read the lines of text files with their positions; leave out blank lines."""
+    # The offset is an id that consists of the scan's partition and the row within that partition. The offset is unique
+    # only within an epoch, which is sufficient.
     lines = (
         _reader(spark, files[0])
         .option("ignoreMissingFiles", "false")
@@ -286,15 +290,15 @@ def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank:
 
 
 def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
-    """Return a reader for files with the same shape; the reader takes their names literally."""
+    """Return a reader for files that can be read together; the reader takes file names literally, not as patterns."""
     reader = spark.read.option(*_NO_PATTERN)
-    # Hadoop would look for a checksum file next to this file, but it cannot write the name of the checksum file if the
-    # name has a colon.
+    # Hadoop looks for a checksum file next to a local file, but it cannot handle the name of the checksum file if the
+    # name contains a colon.
     return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> DataFrame:
-    """Return a frame with one rejected record for each file that could not be read."""
+    """Return a frame with one rejected record for each file that cannot be read."""
     rows = ", ".join(f"({literal(one.path)}, {literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
@@ -307,7 +311,7 @@ def _nulls(log: Log) -> list[str]:
 
 
 def _schema(columns: dict[str, str]) -> str:
-    """Return a schema for a parser, including the column that marks unreadable records."""
+    """Return a parser's schema with these columns and the column in which the parser marks unreadable records."""
     return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
 
 
@@ -327,7 +331,7 @@ def _too_large(log: Log) -> tuple[str, str]:
 
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
 _OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
-"""The SQL functions that convert microseconds since 1970 to an instant, and days since 1970 to a date."""
+"""The SQL functions that convert a number to an instant (microseconds since 1970) or to a date (days since 1970)."""
 
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"
@@ -337,16 +341,16 @@ _STRING = "CAST(value AS string)"
 _BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
 _STRIPPED = f"TRIM(BOTH {literal(_AROUND)} FROM {_STRING})"
 _NO_PATTERN = ("__globPaths__", "false")
-"""Spark's internal option for taking paths literally, including brackets and stars."""
+"""An internal option of Spark: with this option, brackets and stars in paths are taken literally."""
 
 _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""Hadoop's options for reading local files through a file system without checksums."""
+"""Options with which Hadoop reads local files without looking for checksum files."""
 
 _COLUMNS = 20_000
-"""The maximum number of values in a line of CSV."""
+"""The maximum number of values that a line of CSV may contain."""
 
 _RFC_4180 = f"MAP({PERMISSIVE}, 'escape', '\"', 'maxColumns', '{_COLUMNS}')"
 _FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'

@@ -1,7 +1,7 @@
-"""Find the latest times of each source partition in a bundle; the partition's watermark follows them (`step.progress`).
+"""Find the latest times of each source partition in a bundle, from which `step.progress` computes the watermarks.
 
-The search takes one small Spark job or query over the bundle. The driver receives one row for each partition or, if the
-strategy counts lags, one row for each partition and bucket of lags.
+One small Spark job or DuckDB query over the bundle is enough. The result of the query has one row for each partition
+or, if the strategy counts lags, one row for each partition and bucket of lags.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def latest_by_partition(
     read: BundleRecords,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> dict[str, Seen]:
-    """Return the latest times and the lags of each partition in a bundle, disregarding rejected records.
+    """Return the latest times and the lags of each partition in a bundle; rejected records are ignored.
 
-    If the bundle is an Arrow table, it is queried on `connection`.
+    If the bundle is an Arrow table, DuckDB queries it on `connection`.
     """
     text = _text(source, log)
     if isinstance(read, pa.Table):
@@ -51,7 +51,9 @@ def latest_by_partition(
 
 
 def latest_in(log: Log, records: pa.Table) -> dict[str, Seen]:
-    """Return the latest times in records of files, without lags; the records must not include rejected records."""
+    """Return the latest event time and arrival time in records of files; `records` must not contain rejected
+    records.
+    """
     if not records.num_rows:
         return {}
     latest, arrived = (pc.max(records[name].cast(pa.int64())).as_py() for name in (log.event_time, "_arrival"))
@@ -59,7 +61,7 @@ def latest_in(log: Log, records: pa.Table) -> dict[str, Seen]:
 
 
 def merge_seen(parts: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
-    """Merge the latest times and lags of several parts of a bundle.
+    """Merge the latest times and the lag counts of several parts of a bundle.
 
     >>> merge_seen([{"a": Seen(3, 5, {0: 2})}, {"a": Seen(4, 4, {0: 1, 7: 1})}])
     {'a': Seen(latest=4, arrived=5, lags={0: 3, 7: 1}, complete=None)}
@@ -90,9 +92,9 @@ def _text(source: Source, log: Log) -> str:
 
 
 def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """Return the partitions that the names of an epoch's files declare complete.
+    """Return the partitions for which the names of an epoch's files say up to which instant they are complete.
 
-    Each partition has the instant up to which it is complete.
+    The instant is in the field `complete` of the result for the partition.
     """
     found: dict[str, Seen] = {}
     for file in files:
@@ -104,7 +106,7 @@ def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
 
 
 def partition_names(offsets: str) -> tuple[str, ...]:
-    """List the partitions in an offset of a Kafka topic; the result is empty for an offset of any other source.
+    """List the names of the partitions in an offset of a Kafka topic; for any other source, the result is empty.
 
     >>> partition_names('{"clicks":{"1":7,"0":3}}'), partition_names('{"logOffset":5}')
     (('clicks-0', 'clicks-1'), ())

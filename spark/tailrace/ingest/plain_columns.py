@@ -1,6 +1,6 @@
-"""Define the columns of records that were read, and determine which records have valid times and all required values.
+"""Define the columns of records that were read, and find the records with valid times and all required values.
 
-`ingest.parsing` explains why the remaining records do not fit.
+For records that do not fit, `ingest.parsing` determines the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _TYPES = {
 
 
 def schema_of(log: Log) -> pa.Schema:
-    """Return the schema of records that were read: the declared columns, the record's position, and its error."""
+    """Return the schema of records that were read: the declared columns, the record's position, and the record's
+    error.
+    """
     return _schema(tuple(log.columns.items()), log.signed)
 
 
@@ -45,7 +47,7 @@ def _type(type: str) -> pa.DataType:
 
 
 def row_bytes(log: Log, source: str) -> int:
-    """Return the number of bytes of memory that a record takes in addition to its texts."""
+    """Return the number of bytes of memory that a record of a source takes in addition to its texts."""
     return len(source) + sum(field.type.bit_width // 8 or 1 if _is_fixed(field.type) else 4 for field in schema_of(log))
 
 
@@ -54,10 +56,10 @@ def _is_fixed(type: pa.DataType) -> bool:
 
 
 def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Return which records fit: their times are within the log's bounds, and they have every required value.
+    """Return a mask of the records that fit: their times are within bounds, and all required values are present.
 
-    An event time may be ahead of a known arrival by the bound that the log sets. All other instants and dates must be
-    within the years 1 to 9999, the range of tables and calendars.
+    If the arrival time is known, the event time may be later than the arrival time by at most the log's bound. All
+    other instants and dates must be within the years 1 to 9999, which is the range of tables and calendars.
     """
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
@@ -69,7 +71,7 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
             )
             fits = pc.and_(fits, pc.fill_null(inside, False))
     if (bound := maximum_ahead(log)) is not None:
-        # The subtraction may overflow for a time outside the log's bounds, but a record with such a time does not fit
+        # The subtraction may overflow for a time outside the log's bounds, but a record with such a time is rejected
         # anyway.
         by = pc.subtract(*(records[name].cast(pa.int64()) for name in (log.event_time, "_arrival")))
         fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
@@ -84,17 +86,17 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
 
 
 def maximum_ahead(log: Log) -> int | None:
-    """Return the maximum lead, in microseconds, of an event time over its arrival, or None if there is no bound."""
+    """Return by how many microseconds an event time may be after its arrival, or None if there is no bound."""
     return None if log.bound_ahead is None else duration(log.bound_ahead)
 
 
 def outside_bounds(log: Log) -> str:
-    """Return the reason that an instant is outside the log's bounds, with the remedy."""
+    """Return the reason for rejecting an instant outside the log's bounds; the text includes the remedy."""
     return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
 def too_far_ahead(bound: int) -> str:
-    """Return the reason that an event time is too far ahead of its arrival.
+    """Return the reason for rejecting an event time that is too far after the record's arrival.
 
     The caller appends the arrival time to the text.
     """
@@ -102,18 +104,21 @@ def too_far_ahead(bound: int) -> str:
 
 
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
-    """Return True if all numbers are within bounds; this takes one pass, because they nearly always are."""
+    """Return True if all numbers are within bounds.
+
+    The check takes one pass; in nearly all cases, the result is True.
+    """
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
 
 
 INSTANTS_END = (BEGINNING, END_OF_TIME)
 DAYS_END = (FIRST_DAY, LAST_DAY)
-"""The range of instants (in microseconds since 1970) and of days (since 1970) that tables can hold."""
+"""The range of days since 1970 that tables can store; `INSTANTS_END` is the range in microseconds since 1970."""
 
 
 def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:
-    """Return the valid range of each instant or date column for which the log sets no bounds."""
+    """Return the range that tables can store for each instant or date column for which the log sets no bounds."""
     ends = {"timestamp": INSTANTS_END, "date": DAYS_END}
     own = (log.event_time, log.arrival_time)
     return {name: ends[type] for name, type in log.columns.items() if type in ends and name not in own}

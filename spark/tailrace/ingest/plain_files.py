@@ -1,6 +1,7 @@
-"""Read plain files without Spark: lines of JSON, and columns of Parquet.
+"""Read plain files without Spark: lines of JSON files, and columns of Parquet files.
 
-All other input is left to Spark: single lines, or whole files, for which the functions return None.
+All other input is left to Spark: either single lines or whole files. If a whole file is left to Spark, a function
+returns None or raises `UnplainError`.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from tailrace.model.logs.log import Log
 
 
 class UnplainError(TailraceError, ValueError):
-    """A file is not plain, so Spark must read it."""
+    """The error for a file that is not plain, so that Spark must read it."""
 
 
 def read_json(
     log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None
 ) -> tuple[pa.Table, pa.Table] | None:
-    """Read the plain lines of files; return the records and the remaining lines, or None if a file is not plain.
+    """Read the plain lines of JSON files; return the records and the remaining lines.
 
-    Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit in the available memory
-    (`room`).
+    Returns None if Spark must read one of the files. Blank lines are dropped and counted. Raises `TooLargeError` if the
+    records do not fit in the available memory (`room`).
     """
     parts, blanks, space = [(schema_of(log).empty_table(), LINES.empty_table())], BlankLines(), room or Room()
     try:
@@ -56,10 +57,10 @@ def read_json(
 def json_parts(
     log: Log, paths: Sequence[str], counting: BlankLines, most: int
 ) -> Iterator[tuple[pa.Table, pa.Table, int]]:
-    """Read the plain lines of files in parts of about `most` bytes of text; small files share a part.
+    """Read the plain lines of JSON files in parts of about `most` bytes of text; small files share a part.
 
-    Yields the records, the remaining lines, and the number of file bytes that were read. Raises `UnplainError` if Spark
-    might read a file differently.
+    Yields the records of a part, its remaining lines, and the number of bytes that were read from the files. Raises
+    `UnplainError` if Spark might read a file differently.
     """
     lines = (part for path in paths for part in _lines(log, path, most))
     for some in batched_by_size(lines, most, lambda part: part[0].nbytes):
@@ -70,7 +71,7 @@ def json_parts(
 
 
 def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
-    """Read Parquet files whose columns have exactly the declared types; return None if Spark must read one of them.
+    """Read Parquet files whose columns have exactly the declared types; return None if Spark must read a file.
 
     Raises `TooLargeError` if the records do not fit in the available memory (`room`).
     """
@@ -88,8 +89,8 @@ def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa
 def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] | None = None) -> Iterator[pa.Table]:
     """Read a Parquet file whose columns have the declared types, in parts of about `most` bytes.
 
-    Before reading, `check` is called with the minimum number of bytes that the file's records take. Raises
-    `UnplainError` if Spark must read the file.
+    Before any data is read, `check` is called with the minimum number of bytes of memory that the file's records will
+    take. Raises `UnplainError` if Spark must read the file.
     """
     schema, begins = schema_of(log), 0
     try:
@@ -99,7 +100,7 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
                 raise UnplainError(path)
             given = [name for name in log.columns if name in there]
             for read in read_slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
-                # The validation fails for bytes that are not text, so Spark judges such a file.
+                # If a text is not valid UTF-8, the validation fails, and Spark reads the file.
                 read.validate(full=True)
                 rows = read.num_rows
                 made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
@@ -118,11 +119,11 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
 
 
 def _unchecked(bytes: int) -> None:
-    """Accept any size."""
+    """Accept any number of bytes."""
 
 
 def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
-    """Return True if a file's columns have distinct names and the declared types; a missing column is null."""
+    """Return True if a file's columns have distinct names and the declared types; declared columns may be missing."""
     if len({name.lower() for name in names}) < len(names):
         return False
     if log.unknown == "reject" and not set(names) <= set(log.columns):
@@ -134,16 +135,16 @@ def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType
 
 
 def _alike(type: pa.DataType) -> pa.DataType:
-    """Return the type with which a column is read: string for any text type, UTC for instants in any time zone."""
+    """Return the type for reading an Arrow column: string for any text type, UTC for instants in any time zone."""
     if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
         return pa.timestamp("us", "UTC")
     return pa.string() if type == pa.large_string() else type
 
 
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read a file's lines with their positions, in parts of about `most` bytes.
+    """Read the lines of a JSON file with their positions, in parts of about `most` bytes.
 
-    Each part comes with the number of file bytes that were read for it.
+    Each part is returned together with the number of bytes that were read from the file for it.
 
     Raises `UnplainError` if Spark might read the file differently, if the file cannot be read, or if a line is longer
     than `longest_line` allows.
@@ -169,7 +170,7 @@ def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
                     yield _placed(lines, place, arrived, begins), read - before
                     begins, before, whole = begins + len(lines), read, b""
             if rest and (begins or rest != BOM_UTF8):
-                # A byte order mark alone is not a line.
+                # A file that contains only a byte order mark has no line.
                 yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
     except (OSError, EOFError, pa.ArrowException) as error:
         raise UnplainError(path) from error
@@ -198,7 +199,7 @@ def _placed(lines: pa.Array, place: str, arrived: int, begins: int) -> pa.Table:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
-    """Open a file by Spark's name for the file; yield the file, its name as a source, and its modification time.
+    """Open a file by Spark's name; yield the open file, the name that the log stores, and the modification time.
 
     Raises `UnplainError` if the name has unusual characters, or if the file is neither on this machine nor in S3.
     """
@@ -218,9 +219,9 @@ def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
 
 
 def local(path: str) -> str | None:
-    """Return the local path of a file from Spark's name.
+    """Return the local path of a file, given Spark's name for the file.
 
-    Return None if the file is not local, or if its name has unusual characters.
+    Returns None if the file is not local, or if its name has unusual characters.
     """
     parsed = urlparse(path)
     if parsed.scheme not in ("", "file") or parsed.netloc or not re.fullmatch(_PLAIN_NAME, parsed.path, re.ASCII):
@@ -229,7 +230,9 @@ def local(path: str) -> str | None:
 
 
 def arrival(file: int) -> int:
-    """Return the modification time of an open file in microseconds, rounded down to milliseconds like Spark's times."""
+    """Return the modification time of an open file in microseconds, rounded down to milliseconds, as Spark rounds
+    it.
+    """
     return _whole_milliseconds(os.fstat(file).st_mtime_ns)
 
 
@@ -240,13 +243,16 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
-"""The extensions of the files that are read here: Spark reads them as text, or decompresses them in the same way as
-this module.
+"""A pattern for the names of the text files that are read here.
+
+Spark reads files with these names as text, or decompresses them in the same way as this module.
 """
 
 _PLACED = 100
 """The minimum number of bytes of memory that a line and its position take."""
 
 _JUDGED = 4
-"""The bytes of memory per byte of a line that Spark judges: its bytes, position and reason, both in transit and here.
+"""The number of bytes of memory per byte of a line that is left to Spark.
+
+The memory is for the line's bytes, position and reason, both during the transfer and in this process.
 """

@@ -1,9 +1,9 @@
-"""Read plain lines of JSON, which are exactly as a log declares them, without Spark; leave all other lines to Spark.
+"""Read plain lines of JSON without Spark; leave all other lines to Spark.
 
-A line is plain if a strict pattern matches all of its text. The pattern accepts one object that has only declared
-columns, each at most once. Every value must be in an unambiguous notation: no escapes, no exponents, no numbers near
-the bounds of their type, and instants in ISO 8601 with at most microseconds. So this module decides nothing differently
-from Spark's reading (`ingest.parsing`). A line that is not plain may be good or bad; Spark decides.
+A line is plain if a strict pattern matches all of its text. The pattern matches one object that has only declared
+columns, and no column twice. Values must have no escapes, no exponents, and no numbers near the bounds of their type;
+instants must be in ISO 8601 with at most six decimal places. So for a plain line, this module returns the same record
+as Spark (`ingest.parsing`). For a line that is not plain, Spark decides whether it is valid.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
 
 SHAPES = 16
-"""The maximum number of shapes that are recognized among an epoch's lines; a shape is a choice of columns and their
-order.
+"""The maximum number of different shapes of lines that are recognized in an epoch.
+
+The shape of a line is its columns in their order.
 """
 
 LINES = pa.schema(
@@ -33,17 +34,17 @@ LINES = pa.schema(
         "_arrival": pa.timestamp("us", "UTC"),
     }
 )
-"""The columns of raw lines: bytes, position and arrival."""
+"""The columns of unparsed lines: the bytes, the position, and the arrival time."""
 
 
 DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
-"""The patterns of dates, times of day and time zones in ISO 8601."""
+"""The patterns of dates (`DAY`), times of day (`CLOCK`) and time zones in ISO 8601."""
 
 
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Read the plain lines or messages; return their records, and the remaining lines."""
+    """Parse the plain lines or messages; return their records, and the remaining lines."""
     lines = lines.combine_chunks()
     text = _text(lines["_bytes"])
     plain = _plain(log, text)
@@ -54,7 +55,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     try:
         records = _typed(log, given, said)
     except pa.ArrowInvalid:
-        # Some text looks like a date but is not a date. Spark finds the line.
+        # Some text has the form of a date but is not a valid date. All lines are left to Spark, which finds that line.
         return schema_of(log).empty_table(), lines
     fits = fit_mask(log, records)
     left = lines.schema.empty_table() if all_plain else lines.filter(pc.invert(plain))
@@ -65,7 +66,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode lines to text; a text is null if there is no value, or if the value is not UTF-8."""
+    """Decode lines to text. The text is null if a line is null or not UTF-8."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -80,7 +81,7 @@ def _decoded(one: bytes | None) -> str | None:
 
 
 def blank_mask(lines: pa.Table) -> pa.ChunkedArray:
-    """Return which lines consist only of white space that is allowed around a record."""
+    """Return a mask of the lines that consist only of white space that is allowed around a record."""
     return _matches(_text(lines["_bytes"]), _BLANK)
 
 
@@ -89,11 +90,12 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return which lines are plain.
+    """Return a mask of the plain lines.
 
-    The lines are matched with the shape of the first line, then with the shape of the first unmatched line, and so on.
+    All lines are compared with the shape of the first line, then with the shape of the first line that did not match,
+    and so on.
     """
-    # Arrow cannot read a line that is larger than a block.
+    # Arrow cannot read a line that is larger than one of its blocks.
     fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
@@ -108,12 +110,12 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
-    """Return the names of a line's columns in their order, or None if the line is not an object."""
+    """Return the names of the columns in a line, in their order, or None if the line is not a JSON object."""
     try:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    # The pairs of an object are tuples; the elements of a list are not.
+    # An object was parsed to a list of tuples; the elements of a JSON list are never tuples.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)
@@ -127,14 +129,14 @@ def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> s
 
 
 def _exactly(name: str) -> str:
-    """Return a pattern that matches exactly this text, for RE2, which does not support all escapes of `re.escape`."""
+    """Return a pattern for RE2 that matches exactly this name; RE2 does not support all escapes of `re.escape`."""
     return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
 
 
 def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
-    """Return the pattern of lines that have exactly these columns in this order.
+    """Return a pattern for the plain lines that have exactly these columns in this order.
 
-    Return None if a column is undeclared or repeated, or if its name must be escaped in JSON.
+    Returns None if a column is undeclared or repeated, or if its name must be escaped in JSON.
     """
     if len(set(names)) < len(names) or not names or not set(names) <= set(log.columns):
         return None
@@ -144,7 +146,7 @@ def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
 
 
 def _value(type: str) -> str:
-    """Return the pattern of the plain values of a type."""
+    """Return a pattern for the plain values of a column type."""
     parts = decimal_parts(type)
     if parts is None:
         return _VALUES[type]
@@ -154,7 +156,7 @@ def _value(type: str) -> str:
 
 
 def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
-    """Parse plain lines to records. Raises `ArrowInvalid` for a date that does not exist."""
+    """Parse plain lines to records. Raises `ArrowInvalid` if a date does not exist in the calendar."""
     schema = schema_of(log)
     if not len(text):
         return schema.empty_table()
@@ -176,7 +178,7 @@ def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
 
 
 def _joined(text: pa.ChunkedArray) -> bytes:
-    """Join lines into one text, and return its bytes."""
+    """Join lines into one text, separated by line ends, and return its bytes."""
     whole = (pa.LargeListArray.from_arrays(pa.array([0, len(one)], pa.int64()), one) for one in text.chunks if len(one))
     return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
 
@@ -188,7 +190,7 @@ def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
 
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parse texts as instants; an instant is in UTC if its text has no time zone."""
+    """Parse texts as instants; an instant without a time zone is taken as UTC."""
     zoned = _matches(column, ZONE + "$")
     alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
     if alike == {False}:

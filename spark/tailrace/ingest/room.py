@@ -1,7 +1,7 @@
-"""Bound the memory of an epoch's records while they are read.
+"""Limit the memory that the records of an epoch take while they are read.
 
-The memory is measured, because sizes on disk say little about it: a Parquet file of a few kilobytes may contain
-millions of equal rows, and lines may be compressed by a factor of a thousand.
+The memory is measured during reading, because it cannot be estimated from sizes on disk: a Parquet file of a few
+kilobytes may contain millions of equal rows, and lines may be compressed by a factor of a thousand.
 """
 
 from __future__ import annotations
@@ -12,24 +12,30 @@ from dataclasses import dataclass, field
 from tailrace.model.base.errors import TailraceError
 
 SLICE = 8 * 2**20
-"""The number of bytes of text that are read at once. Parsing the text takes fifteen times as much memory."""
+"""The number of bytes of text that are read and parsed at a time.
+
+Parsing takes fifteen times as much memory as the text.
+"""
 
 COLUMNS = 4
-"""The factor by which slices of decoded columns are larger than slices of text: reading decoded columns takes only
-twice their size in memory.
+"""The size of a slice of decoded columns, as a multiple of a slice of text.
+
+A larger slice is possible, because reading decoded columns takes only twice their size in memory.
 """
 
 
 class TooLargeError(TailraceError, MemoryError):
-    """An epoch's records are too large for this process, so Spark must read them."""
+    """The error for an epoch whose records are too large for the memory of this process, so that Spark must read
+    them.
+    """
 
 
 @dataclass
 class Room:
     """The memory that an epoch's records may take, in bytes; if `limit` is None, any size is allowed.
 
-    `files` has the sizes of the epoch's files by name. The size of the remaining records is predicted from the part
-    that was read, so that little is read in vain.
+    `files` has the sizes of the epoch's files by name. The memory for the remaining records is predicted from the part
+    that was already read, so that reading stops early if the records will not fit.
     """
 
     limit: int | None = None
@@ -39,16 +45,16 @@ class Room:
 
     @classmethod
     def of(cls, most: int | None, files: Sequence[str], sized: Callable[[], Sequence[int]]) -> Room:
-        """Return the room for an epoch's files. If there is a limit, the sizes of the files are looked up."""
+        """Return the room for an epoch's files. The sizes of the files are looked up only if there is a limit."""
         return cls() if most is None else cls(most, dict(zip(files, sized(), strict=True)))
 
     @property
     def slice(self) -> int:
-        """The number of bytes of text to read at once."""
+        """The number of bytes of text to read at a time."""
         return SLICE if self.limit is None else min(SLICE, max(2**20, self.limit // 16))
 
     def take(self, records: int, of_files: int = 0) -> None:
-        """Add `records` bytes of records, which were read from `of_files` bytes of files.
+        """Count `records` bytes of memory for records that were read from `of_files` bytes of files.
 
         Raises `TooLargeError` if the records of all files are expected to exceed the limit.
         """
@@ -60,7 +66,7 @@ class Room:
         self.check(rest * self.taken // self._read if self._read else 0)
 
     def check(self, more: int) -> None:
-        """Check that another `more` bytes of records would still fit.
+        """Check that `more` bytes of records would fit in addition to the records that were already read.
 
         Raises `TooLargeError` if the records would not fit.
         """

@@ -1,9 +1,9 @@
-"""Define the sources of records for Structured Streaming: files that land in a folder, and Kafka topics.
+"""Define the sources that Structured Streaming reads: files that land in a folder, and Kafka topics.
 
-For files, the query streams only the names of the files, with Spark's `binaryFile` source, whose contents column is
-never read. So the checkpoint knows the files of each epoch, and the epoch reads only the columns that it needs, in the
-format of the files. Before that, `inspect_files` examines the headers and footers of the files, without reading
-records.
+For files, the query streams only the names of the files: it uses Spark's `binaryFile` source and never reads the column
+with the contents. So the checkpoint records the files of each epoch, and the epoch then reads the files in their own
+format, and only the columns that it needs. Before that, `inspect_files` examines the headers and footers of the files,
+without reading records.
 """
 
 from __future__ import annotations
@@ -35,18 +35,23 @@ Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
 LONGEST = 64 * 2**20
-"""The maximum number of bytes of a line in a readable file, unless the log allows larger records."""
+"""The maximum length of a line in bytes, unless the log allows larger records. A file with a longer line is not
+read.
+"""
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
 
 class SourceError(TailraceError, ValueError):
-    """A source cannot be read at all. (A single bad record does not raise this error: it is rejected.)"""
+    """The error for a source that cannot be read at all.
+
+    A single bad record does not raise this error; it is rejected.
+    """
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files that land in a folder, in the order of their modification times.
+    """A source of files that land in a folder; the files are read in the order of their modification times.
 
     `per_epoch` is the maximum number of files in an epoch. A JSON file has one object per line; a CSV file has a header
     line. The name of the folder is taken literally, including brackets and stars.
@@ -57,24 +62,23 @@ class Files:
     per_epoch: int | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Open the stream of the names of files (column `path`). Raises `SourceError` if the folder is missing."""
+        """Open a streaming frame of file names (column `path`). Raises `SourceError` if the folder does not exist."""
         if self.format not in FORMATS:
             raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
         if not _exists(self.folder):
             raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
         reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
-        # Spark's default limit is a week; with that limit, Spark would silently skip a file whose modification time is
-        # older.
+        # With Spark's default limit of a week, Spark would silently skip files with an older modification time.
         reader = reader.option("maxFileAge", "36500d")
-        # The checkpoint has the names of the files. A file that has been removed in the meantime is reported when it is
-        # inspected.
+        # If a file of an epoch has been removed in the meantime, Spark ignores this, and `inspect_files` reports the
+        # file later.
         reader = reader.option("ignoreMissingFiles", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
         return reader.load(re.sub(r"([{}\[\]*?\\])", r"\\\1", self.folder)).select("path")
 
     def full(self, files: int, records: int) -> bool:
-        """Return True if an epoch reached its maximum number of files, so that more files may be waiting."""
+        """Return True if an epoch has the maximum number of files, so that more files may be waiting."""
         return self.per_epoch is not None and files >= self.per_epoch
 
     def __str__(self) -> str:
@@ -85,7 +89,7 @@ _MSK = "software.amazon.msk.auth.iam"
 SECURITY: Mapping[str, Mapping[str, str]] = {
     "plaintext": {},
     "tls": {"kafka.security.protocol": "SSL"},
-    # The classes belong to aws-msk-iam-auth, which is not one of the jars that Tailrace brings.
+    # The Java classes are in aws-msk-iam-auth, which is not one of the jars that Tailrace installs.
     "iam": {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "AWS_MSK_IAM",
@@ -93,15 +97,15 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
         "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
     },
 }
-"""The options of the Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
+"""The options of Spark's Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A Kafka topic, whose messages have the format that its log declares.
+    """A Kafka topic as a source. The log that reads the topic declares the format of the messages.
 
-    `per_epoch` is the maximum number of records in an epoch; `security` is a key of `SECURITY`. `new_topic` is the id
-    of a topic that was deleted and created again; the new topic is read from its beginning.
+    `per_epoch` is the maximum number of records in an epoch; `security` is a key of `SECURITY`. If the topic was
+    deleted and created again, `new_topic` must be the id of the new topic, which is then read from its beginning.
     """
 
     topic: str
@@ -111,15 +115,17 @@ class Kafka:
     new_topic: str | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Open the topic's records as a streaming frame with columns `value`, `_source`, `_offset` and `_arrival`."""
+        """Open a streaming frame of the topic's records, with the columns `value`, `_source`, `_offset` and
+        `_arrival`.
+        """
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", self.topic)
             .option("startingOffsets", "earliest")
-            # Skip the records of transactions that the producer aborted.
+            # Do not read records of transactions that the producer aborted.
             .option("kafka.isolation.level", "read_committed")
-            # A record that the broker has lost needs attention from a person, so it must make the query fail.
+            # If the broker has lost records, the query must fail, because a person has to decide what to do.
             .option("failOnDataLoss", "true")
             .options(**SECURITY[self.security])
         )
@@ -130,8 +136,9 @@ class Kafka:
         )
 
     def full(self, files: int, records: int) -> bool:
-        """Return True if an epoch reached its maximum number of records, so that more records may be waiting."""
-        # Spark divides the maximum among the partitions and rounds down, so a full epoch may have fewer records.
+        """Return True if an epoch has about the maximum number of records, so that more records may be waiting."""
+        # Spark divides the maximum among the partitions and rounds down, so a full epoch may have fewer records than
+        # the maximum.
         return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
@@ -148,9 +155,9 @@ def _exists(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class InspectedFile:
-    """The columns of a file with their types (`""` in CSV), and its header line.
+    """The result of inspecting a file: the names and types of its columns (type `""` in CSV), and its header line.
 
-    `broken` is the reason why the file cannot be read at all. `unlike` is how the file's columns differ from the
+    `broken` is the reason why the file cannot be read at all. `unlike` describes how the file's columns differ from the
     declared columns.
     """
 
@@ -162,19 +169,22 @@ class InspectedFile:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The grouping key of the file: files with the same key can be read together."""
-        # If one of several paths looks like a pattern, Spark reads all of them twice.
+        """A key for grouping files: files with the same key can be read together."""
+        # A path that looks like a pattern gets its own group: together with other paths, Spark would read all of them
+        # twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
         return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
 
     @property
     def has_colon(self) -> bool:
-        """Whether the file is local and has a colon in its name, which Hadoop mistakes for the end of a URI scheme."""
+        """Whether the file is local and its name has a colon, which Hadoop would mistake for the end of a URI
+        scheme.
+        """
         return self.path.startswith(("/", "file:")) and ":" in self.path.rpartition("/")[2]
 
 
 def inspect_files(log: Log, format: Format, paths: Sequence[str]) -> list[InspectedFile]:
-    """Inspect files, several at a time. Raises `SourceError` if a file exists but cannot be opened."""
+    """Inspect files in parallel. Raises `SourceError` if a file exists but cannot be opened."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="look") as pool:
         return list(pool.map(lambda path: _look(log, format, path), paths))
 
@@ -208,14 +218,15 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
 
 
 def longest_line(log: Log) -> int:
-    """Return the maximum number of bytes of a line; a file with a longer line is rejected as a whole."""
+    """Return the maximum length of a line in bytes; a file with a longer line is rejected as a whole."""
     return max(LONGEST, log.record_bytes)
 
 
 def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
-    """Return a file name's extension if it names a compression that the file does not have; otherwise, an empty text.
+    """Return the extension of a file's name if the file does not have this compression; otherwise, an empty string.
 
-    For these extensions, Spark would silently find no lines in the file; for other extensions, Spark reports the error.
+    Three extensions are checked. For these extensions, Spark would silently find no lines in a file with another
+    compression. For other extensions, Spark reports an error.
     """
     ending = path.rpartition(".")[2]
     if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
@@ -223,15 +234,15 @@ def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
     start = bytes(file.read(8))
     if ending == "bz2":
         return "" if start.startswith(b"BZh") else ending
-    # A block begins with its own length and the length of its first compressed part.
+    # A compressed block begins with its uncompressed length and the length of its first compressed part.
     return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
 
 
 def raw_fault(path: str) -> str:
-    """Return why the bytes of a file cannot be read, or an empty text if they can be read.
+    """Return the reason why the bytes of a file cannot be read, or an empty string if they can be read.
 
-    The result is a reason only if the file itself is at fault: it is gone, or its permissions forbid reading it
-    although its folder is readable. Raises `SourceError` if the bytes cannot be read for any other reason.
+    A reason is returned in two cases: the file no longer exists, or its permissions forbid reading it although its
+    folder is readable. Raises `SourceError` if the bytes cannot be read for any other reason.
     """
     try:
         files, name = file_system(path)
@@ -248,7 +259,7 @@ def raw_fault(path: str) -> str:
 
 
 def _barred(path: str) -> bool:
-    """Return True if this process may read the folder of a local file, but not the file."""
+    """Return True if this process has permission to read the folder of a local file, but not the file."""
     files, name = file_system(path)
     folder, effective = os.path.dirname(name), os.access in os.supports_effective_ids
     return isinstance(files, fs.LocalFileSystem) and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
@@ -263,7 +274,7 @@ def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Inspec
 
 
 def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:
-    # Spark writes instants as INT96, which pyarrow reads as times without a time zone.
+    # Spark writes instants as INT96, and pyarrow reads INT96 as times without a time zone.
     leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
@@ -271,17 +282,21 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile
 
 
 SizeLookup: TypeAlias = Callable[[], Sequence[int]]
-"""A function that looks up the sizes of an epoch's files in bytes, at most once, and only if a decision needs them."""
+"""A function that returns the sizes of an epoch's files in bytes.
+
+The function looks up the sizes when it is called for the first time.
+"""
 
 
 _MESSAGE = 1_000
-"""The number of bytes that a topic's message is assumed to have."""
+"""The assumed size of a topic's message, in bytes."""
 
 
 def bytes_to_read(source: Files | Kafka, sized: SizeLookup, read: Mapping[str, str], before: Mapping[str, str]) -> int:
-    """Return the number of bytes of an epoch's files; for messages, return an estimate.
+    """Return the number of bytes that an epoch reads: the exact size of files, or an estimate for messages.
 
-    `read` states the offset up to which the epoch reads its source; `before` states the same for the preceding epoch.
+    `read` contains the offset up to which the epoch reads its source; `before` contains the offset of the preceding
+    epoch.
     """
     if isinstance(source, Files):
         return sum(sized())
@@ -289,7 +304,7 @@ def bytes_to_read(source: Files | Kafka, sized: SizeLookup, read: Mapping[str, s
 
 
 def messages_between(before: str, until: str) -> int:
-    """Count the messages between two offsets of a topic's partitions.
+    """Return the number of messages between two offsets of a topic.
 
     >>> messages_between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
     6
@@ -308,7 +323,7 @@ def _offsets(text: str) -> dict[tuple[str, str], int]:
 
 
 def file_sizes(paths: Sequence[str]) -> list[int]:
-    """Look up the sizes of files in bytes, several at a time. The size of a missing or unreadable file is zero."""
+    """Look up the sizes of files in bytes; a missing or unreadable file has the size zero."""
     if all(path.startswith(("/", "file:")) for path in paths):
         return list(map(_size, paths))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
@@ -324,7 +339,9 @@ def _size(path: str) -> int:
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """Return pyarrow's file system and name for a file, given Spark's name, which is not percent-encoded."""
+    """Return pyarrow's file system for a file, and the file's name in it; `path` is Spark's name, not
+    percent-encoded.
+    """
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):
         return fs.LocalFileSystem(), name
@@ -333,9 +350,9 @@ def file_system(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
-    """Return how a file's columns differ from the declared columns.
+    """Describe how a file's columns differ from the declared columns; the text is empty if they match.
 
-    Only the columns of the event time and the arrival time must be present.
+    Columns other than the event time and the arrival time may be missing.
     """
     names = [name for name, _ in columns]
     wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
@@ -354,7 +371,7 @@ def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _fits(type: str, declared: str) -> bool:
-    """Return True if every value of a Parquet type fits the declared type and Spark can read such values."""
+    """Return True if every value of a Parquet type fits the declared type and Spark can read these values."""
     given, wanted = decimal_parts(type), decimal_parts(declared)
     if given and wanted:
         return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]

@@ -1,7 +1,8 @@
-"""Land an epoch's files with Python on the executors: pyarrow reads and writes plain files at a fourth of Spark's cost.
+"""Land an epoch's files with Python on the executors.
 
-One pass over the source is enough (`landing_task`); Spark needs one pass for the progress and one for each reader.
-Lines that are not plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the whole epoch.
+pyarrow reads and writes plain files at a quarter of Spark's cost. Python needs only one pass over the source
+(`landing_task`); Spark needs one pass for the progress and one pass for each reader of the records. Lines that are not
+plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the whole epoch.
 """
 
 from __future__ import annotations
@@ -33,18 +34,25 @@ from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
 
 PART = 64 * 2**20
-"""The number of bytes of files for each task, if there are enough files for all cores."""
+"""The number of bytes of files that one task reads, if there are enough files for all cores."""
 
 LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
-"""The maximum size of a file that one task reads, by format. Spark would divide a larger file among several tasks."""
+"""The maximum size in bytes of a file that one task reads, by format.
+
+Spark can divide a larger file among several tasks.
+"""
 
 RESTS = 16
-"""The number of epochs that Spark reads after an epoch that was not plain or for which the executors lacked Python."""
+"""The number of epochs that are left to Spark after an epoch that was not plain or for which executors lacked
+Python.
+"""
 
 
 @dataclass(frozen=True)
 class LandedEpoch:
-    """An epoch that Python on the executors has written: its files, the records in them, and their latest times."""
+    """The result for an epoch that executors have written with Python: data files, their records, and the latest
+    times.
+    """
 
     landed: LandedFiles
     records: FiledRecords
@@ -53,18 +61,18 @@ class LandedEpoch:
 
 
 class WorkerLanding:
-    """The landing of one log's epochs with Python on the executors."""
+    """An object that lands the epochs of a log with Python on the executors."""
 
     def __init__(self, spark: SparkSession, lake: Lake, source: Files, log: Log) -> None:
         self.spark, self.lake, self.source, self.log = spark, lake, source, log
         self._rests = 0
 
     def land(self, files: Sequence[str], sized: SizeLookup, epoch: int, *, large: bool = False) -> LandedEpoch | None:
-        """Read an epoch's files and write their records; return None if Spark must land the epoch.
+        """Read an epoch's files and write their records to data files; return None if Spark must land the epoch.
 
-        `sized` returns the sizes of the files. `large` is True if small files contain many records, so that it is worth
-        using the workers. If one task fails, the files that the other tasks wrote belong to no commit, and maintenance
-        deletes them.
+        `sized` returns the sizes of the files. `large` is True if the files contain many records although they are
+        small, so that using the executors is worthwhile. If a task fails, no commit contains the data files of the
+        other tasks, and maintenance deletes them later.
         """
         if self._rests:
             self._rests -= 1
@@ -81,7 +89,7 @@ class WorkerLanding:
         return self._judged(made, epoch)
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[LandedPart] | None:
-        """Let each executor land its part of the files; return None if a part could not be landed."""
+        """Run the task for all parts of the files on the executors; return None if a part could not be landed."""
         made = call_results(self.spark, parts, task.land)
         if made is None:
             return None
@@ -94,7 +102,7 @@ class WorkerLanding:
         return None
 
     def _judged(self, parts: Sequence[LandedPart], epoch: int) -> LandedEpoch:
-        """Let Spark judge the lines that are not plain, and then merge the parts."""
+        """Let Spark parse the lines that are not plain, and then merge the results of all parts."""
         files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
         records, bad = sum(part.records for part in parts), None
         left = pa.concat_tables([part.left for part in parts])
@@ -116,8 +124,8 @@ class WorkerLanding:
         schema = schema_of(columns)
         if not files:
             return empty_frame(self.spark, schema)
-        # Files that Python writes use today's calendar for all times. Without this option, Spark would not trust these
-        # times.
+        # Files that Python writes use the current calendar for all times. Without this option, Spark would not assume
+        # the current calendar.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
-        # Spark derives partition columns from the names of the folders, but the log has no such columns.
+        # Select only the log's columns: Spark derives additional columns from the names of folders for partitions.
         return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))

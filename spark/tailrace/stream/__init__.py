@@ -1,1 +1,1 @@
-"""Run streams: a stream that lands a source and folds it, and a stream that folds what another process landed."""
+"""Run streams. One kind of stream lands a source and folds it; the other kind folds what another process has landed."""

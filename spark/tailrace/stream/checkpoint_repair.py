@@ -1,4 +1,4 @@
-"""Take over a stream's checkpoint, and rebuild it if it contradicts the logs, which record what was read (X2)."""
+"""Take over a stream's checkpoint, and rebuild it if it contradicts the logs, which record what was read (rule X2)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tailrace.model.logs.log import Log
 def take_checkpoint(
     spark: SparkSession, landings: Mapping[str, Landing], sources: Mapping[str, Source]
 ) -> tuple[Checkpoint, str | None]:
-    """Take over the checkpoint of the previous writer of these logs; rebuild it from the last commits if it has a flaw.
+    """Take over the previous writer's checkpoint; rebuild it from the logs' last commits if it contradicts the logs.
 
-    Returns the checkpoint and the flaw, or None if there was no flaw. Raises `StreamError` if the last commit of a log
-    does not record a position.
+    Returns the checkpoint, and a description of the flaw (None if there was no flaw). Raises `StreamError` if the last
+    commit of a log does not record a position.
     """
     first = next(iter(landings.values()))
     folder = checkpoint_folder(first.lake, first.log_definition)
@@ -39,10 +39,10 @@ def take_checkpoint(
 def renew_checkpoint(
     spark: SparkSession, checkpoint: Checkpoint, landings: Mapping[str, Landing], sources: Mapping[str, Source]
 ) -> None:
-    """Rewrite a stream's checkpoint for a query that reads only these logs' sources, each from where its log ends.
+    """Rewrite a stream's checkpoint for a new query that reads only the sources of these logs.
 
-    Call this function after the previous query has stopped. If an epoch never reached its log, its rejected records are
-    removed.
+    The query continues from the end of each log. Call this function after the previous query has stopped. If an epoch
+    has not reached its log, its rejected records are removed.
     """
     checkpoint.sources, position = len(landings), _position(landings)
     if position is None:
@@ -54,11 +54,12 @@ def renew_checkpoint(
 
 
 def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
-    """Return the position up to which the sources were read according to the logs, or None before the first epoch."""
+    """Return the position up to which the sources were read, according to the logs; None if no log has an epoch yet."""
     begun = [landing for landing in landings.values() if landing.epoch >= 0]
     if not begun:
         return None
-    # Separate streams may have landed the logs before, or a stream may have died between the commits of two logs.
+    # The logs may have different positions: separate streams may have landed them before, or a stream may have died
+    # between two commits.
     latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
     offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
     return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
@@ -86,16 +87,16 @@ def _read(landing: Landing) -> Mapping[str, str]:
 def checkpoint_folder(lake: Lake, log: Log) -> str:
     """Return the folder for the checkpoints of streams whose first log is `log`, as a path or an S3 address.
 
-    Each writer has a subfolder in this folder.
+    Each writer has its own subfolder in this folder.
     """
     return lake.settings.checkpoint(lake.settings.namespace, log.name)
 
 
 def _files_read(spark: SparkSession, landing: Landing) -> dict[str, int]:
-    """Return Spark's names of the files whose records are in the log or were rejected, each with its modification time.
+    """Return the modification time of each file from which the log has records or rejected records.
 
-    Times are in milliseconds. A time is 0 if the arrival of the log's records is not the modification time of their
-    file.
+    The names are Spark's names. Times are in milliseconds. All times are 0 if the log has its own column for arrival
+    times, because the modification times are then unknown.
     """
     log = landing.log_definition
     tables = (landing.lake.spark_name(table) for table in (log.name, rejected_name(log.name)))

@@ -1,9 +1,9 @@
-"""Cut epochs over all logs of a stream: each log's part goes to the log's own table, under the same number (X2, T3).
+"""Cut epochs across all logs of a stream: each log's part goes to its own table, with the same number (X2, T3).
 
-A single Structured Streaming query reads the sources of all logs, so a micro-batch is a cut over all of them; each of
-its rows states its log. An epoch is in every log before it is in any ledger. If a stream died between the commits of
-two logs, the next stream adds an epoch without records to the logs that are behind. The next stream then continues from
-the position that each log records.
+A single Structured Streaming query reads the sources of all logs, so a micro-batch contains rows for all logs; each row
+names its log. An epoch is published in every log before it is published in any ledger. If a stream dies between the
+commits of two logs, the next stream adds an epoch without records to the logs that are behind. The next stream then
+continues to read each source from the position that the source's log records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from tailrace.stream.log_sources import LogSourceError, SourceIdentities, unreac
 
 @dataclass(frozen=True)
 class Cut:
-    """An epoch of all logs before it is landed: the bundle of each log, by the name of the log.
+    """An epoch that has not been landed yet: the name of each log, and the log's bundle.
 
-    `links` has, for each log, the number of files that were skipped because they were reached through symbolic links.
+    `links` maps the name of a log to the number of files that were skipped because they were reached through symbolic
+    links.
     """
 
     epoch: int
@@ -47,19 +48,21 @@ class Cut:
 
     @property
     def passed(self) -> dict[str, PassedEpoch]:
-        """The epoch of each log in the form that the log's readers take."""
+        """A dict from the name of each log to the log's epoch, in the form that the readers of the log take."""
         return {name: bundle.passed for name, bundle in self.bundles.items()}
 
     @property
     def clock(self) -> Clock:
-        """The clock for a reader of all logs, as far as it follows from this epoch alone."""
+        """The clock of a reader that reads all logs, computed from this epoch alone."""
         clocks = [bundle.clock for bundle in self.bundles.values()]
         reached = least((one.clock.watermark, one.progress.all_idle) for one in self.bundles.values())
         return replace(clocks[0], watermark=reached, processing_time=max(one.processing_time for one in clocks))
 
     @property
     def progress(self) -> Progress:
-        """The progress of all logs together. A log whose source has no partitions counts as a partition itself."""
+        """The combined progress of all logs. If the source of a log has no partitions, the log counts as one
+        partition.
+        """
         each = {name: bundle.progress for name, bundle in self.bundles.items()}
         if len(each) == 1:
             return next(iter(each.values()))
@@ -75,21 +78,21 @@ class Cut:
         )  # fmt: skip
 
     def free(self) -> None:
-        """Free the memory that holds the records, once the records have been folded."""
+        """Free the memory for the records, after the records have been folded."""
         for bundle in self.bundles.values():
             bundle.free()
 
 
 class Cutter:
-    """The reader and writer of all logs of a stream; `sources` has the source of each log, by the name of the log.
+    """The reader of a stream's sources and the writer of its logs; `sources` maps the name of each log to its source.
 
-    Leases are taken in the order of the names of the logs. The owner of the first lease also owns the other leases
+    Leases are taken in the order of the logs' names. The process that owns the first lease also owns the other leases
     (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
         self.spark, self.lake, self.sources = spark, lake, sources
-        # The sources are checked before any lease is taken: a stream that cannot read its source must not stop a
+        # Check the sources before any lease is taken: a stream that cannot read its source must not stop another
         # running stream.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
         self.identities = SourceIdentities(spark, lake, sources)
@@ -102,9 +105,9 @@ class Cutter:
         self.active = tuple(self.landings)
 
     def open(self, engines: StreamEngines, *, signals: bool) -> None:
-        """Open the readers of the sources, after the leases are taken.
+        """Open the readers of the sources; the leases must have been taken before.
 
-        If the readers are opened again, they continue where the logs end.
+        If the readers are opened again later, they continue at the ends of the logs.
         """
         shared = len(self.landings) > 1
         self.intakes = {
@@ -129,24 +132,25 @@ class Cutter:
 
     @property
     def first(self) -> Landing:
-        """The landing of the first log, whose lease decides which process owns the stream."""
+        """The landing of the first log; the lease of this log decides which process owns the stream."""
         return next(iter(self.landings.values()))
 
     @property
     def epoch(self) -> int:
-        """The last epoch in any log. After a call of `align`, all logs have this epoch."""
+        """The highest epoch number in any log. After a call of `align`, all logs have this epoch."""
         return max(landing.epoch for landing in self.landings.values())
 
     @property
     def batch(self) -> int:
-        """The last micro-batch that is in any log."""
+        """The highest micro-batch number in any log."""
         return max(landing.batch for landing in self.landings.values())
 
     @property
     def stream(self) -> DataFrame:
-        """The streaming frame of the active sources. With several logs, column `_log` has the name of each row's log.
+        """The streaming frame of the active sources.
 
-        `active` names the logs whose sources are read; the other logs get epochs without records.
+        If there are several logs, column `_log` contains the name of a row's log. `active` names the logs whose sources
+        are read at present; all other logs get epochs without records.
         """
         if len(self.sources) == 1:
             return self.sources[self.first.log.table].stream(self.spark)
@@ -163,10 +167,11 @@ class Cutter:
     def cut(
         self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str], files: Mapping[str, Sequence[str]]
     ) -> Cut:
-        """Build the epoch of a micro-batch.
+        """Build the epoch for a micro-batch.
 
-        `offsets` has the offset up to which each log's source was read, and `files` has the files of each source that
-        is a folder. Files that are reached through symbolic links are skipped.
+        `offsets` maps the name of a log to the offset up to which the micro-batch reads its source. `files` maps the
+        name of a log whose source is a folder to the files of the micro-batch. Files that are reached through symbolic
+        links are skipped.
         """
         folders = {name: source.folder for name, source in self.sources.items() if isinstance(source, Files)}
         own = {name: without_links(folders[name], found) for name, found in files.items()}
@@ -197,19 +202,19 @@ class Cutter:
                 rows.unpersist()
 
     def cut_again(self, cut: Cut, error: BaseException) -> Cut | None:
-        """Build a cut again without the unreadable files that made its landing fail (X7).
+        """Build an epoch again without the unreadable files that caused its landing to fail (rule X7).
 
-        Return None if no unreadable file was found.
+        Returns None if no unreadable file was found.
         """
         made = {name: self.intakes[name].made_again(error) for name in self.active}
         again = {name: bundle for name, bundle in made.items() if bundle is not None}
         return replace(cut, bundles={**cut.bundles, **again}) if again else None
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
-        """Build an epoch without records if the control tables or the passing of time require it; otherwise None.
+        """Build an epoch without records if the control tables or the passing of time require one; else return None.
 
-        `due` returns the processing time, in microseconds, at which a fold may next have something to do. If there are
-        records `in_flight` on a loop, an epoch is always built.
+        `due` returns the next processing time, in microseconds, at which a fold may have something to do. If
+        `in_flight` is True, records that a computation fed back wait for the next epoch, so an epoch is always built.
         """
         if self.epoch < 0:
             return None
@@ -238,7 +243,7 @@ class Cutter:
                 intake.landing.publish()
 
     def _read(self, landing: Landing) -> dict[str, str]:
-        """Return the properties of a log's last commit that record how far the log's source was read."""
+        """Return the properties of a log's last commit that record up to which position the log's source was read."""
         properties = landing.log.head.properties
         read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
         return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}
@@ -248,7 +253,10 @@ class Cutter:
         return self._read(self.landings[log])[OFFSET]
 
     def land(self, cut: Cut) -> dict[str, LandedCounts]:
-        """Write an epoch to all logs, then publish it log by log. Raises `FencedError` if a lease is lost."""
+        """Write an epoch to all logs, and then publish it in one log after the other.
+
+        Raises `FencedError` if a lease is lost.
+        """
         found = {}
         for name, landing in self.landings.items():
             bundle = cut.bundles[name]
@@ -261,18 +269,18 @@ class Cutter:
         return found
 
     def full(self, cut: Cut, landed: Mapping[str, LandedCounts]) -> bool:
-        """Return True if a source may already have more records than the epoch took."""
+        """Return True if a source may already have more records than this epoch contains."""
         return any(self.sources[name].full(cut.bundles[name].files, one.total) for name, one in landed.items())
 
     def close(self) -> None:
-        """Stop looking at the folders, and remove the branches of all logs."""
+        """Stop the checks of the folders, and remove the branches of all logs."""
         self.looks.close()
         for landing in self.landings.values():
             landing.close()
 
 
 _UNREADABLE = (SourceError, PySparkException, Py4JJavaError, pa.ArrowException, OSError)
-"""The errors that may be raised when the records of a source cannot be read."""
+"""The errors that may be raised if the records of a source cannot be read."""
 
 _TYPES = {"path": "string", "value": "binary", "_source": "string", "_offset": "bigint", "_arrival": "timestamp"}
-"""The columns of the rows of all sources: `path` is for files, and the other columns are for topics."""
+"""The columns of a micro-batch's rows: `path` is used for files, and the other columns are used for topics."""

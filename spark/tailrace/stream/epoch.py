@@ -1,4 +1,4 @@
-"""An epoch of a stream on its way from the sources to the ledgers; the stream's threads pass the object on (X2)."""
+"""An epoch of a stream on its way from the sources to the ledgers; the stream's threads share this object (rule X2)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tailrace.stream.failures import reads_source
 
 
 class Epoch:
-    """An epoch of all logs that has already been read: one thread lands it, and another thread stages and publishes it.
+    """An epoch of all logs whose records have been read. One thread lands the epoch, and another thread folds it.
 
-    The query's thread calls `land`, and at the same time the folding thread calls `fold`. Folding starts with the
-    records of the cut. The results are published only when the logs have the epoch.
+    The query's thread calls `land`, and at the same time the folding thread calls `fold`. Folding starts before the
+    records have been landed. The results are published only after the epoch has been published in the logs.
     """
 
     def __init__(self, cut: Cut, cutter: Cutter, folds: FoldGroup, phases: Phases) -> None:
@@ -32,9 +32,9 @@ class Epoch:
         self._as_cut = True
 
     def land(self) -> Mapping[str, LandedCounts]:
-        """Write the epoch to the logs, and publish it; return the counts of each log.
+        """Write the epoch to the logs, and publish it; return the counts for each log.
 
-        Files that turn out to be unreadable are rejected as a whole (X7).
+        A file that turns out to be unreadable is rejected as a whole (rule X7).
         """
         landing = self.cut
         try:
@@ -59,12 +59,12 @@ class Epoch:
         return landed
 
     def fold(self, since: float) -> list[EpochReport]:
-        """Fold the epoch into each definition, publish once the logs have the epoch, and let the answers follow.
+        """Fold the epoch into each definition, publish once the logs have the epoch, and update the answers tables.
 
-        `since` is the time at which the preceding epoch was done, on the clock of `time.perf_counter`. Usually the
-        result is a single report. If the epoch is in the logs but cannot be folded as it was cut, it is folded from the
-        logs, together with any earlier epochs that a ledger lacks. Each epoch that is folded from the logs has its own
-        report.
+        `since` is the time at which the preceding epoch was finished, according to `time.perf_counter`. Usually the
+        result contains a single report. If the epoch is in the logs but could not be folded from the records in memory,
+        it is folded from the logs, together with earlier epochs that a ledger lacks. In this case, the result contains
+        one report per folded epoch.
         """
         phases, folds = Phases(), self._folds
         reading = folds.landing(self.cut.passed)
@@ -79,8 +79,8 @@ class Epoch:
             if not self._may_be_folded_from_the_logs(error):
                 raise
             landed = self._landed.result()
-            # The logs have the epoch, and the ledgers have the state before it. So the epoch is folded as it would be
-            # after a restart.
+            # The logs already have the epoch, but the ledgers still have the state before it. So the epoch is folded in
+            # the same way as after a restart.
             folds.anew()
             reports = [EpochReport.of_missed(one, landed) for one in folds.missed_epochs(self.cut.epoch)]
             self.cut.free()
@@ -98,10 +98,12 @@ class Epoch:
         ]
 
     def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
-        """Return True if the error means that a state was lost, or that the landed records differ from the cut."""
+        """Return True if the error means that a state was lost, or that the logs' records differ from those in
+        memory.
+        """
         sources = self._cutter.sources.values()
         return isinstance(error, _CutOtherwiseError) or reads_source(error, sources) or lost_state(error)
 
 
 class _CutOtherwiseError(Exception):
-    """The epoch is in the logs, but differs from the cut: files that turned out to be unreadable were left out."""
+    """The error for an epoch that was landed differently than it was read: unreadable files were left out."""

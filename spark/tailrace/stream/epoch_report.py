@@ -1,4 +1,4 @@
-"""Report each epoch of a stream to its observers: a terminal, metrics, logs or lineage."""
+"""Reports of a stream's epochs to the observers of the stream: a terminal, metrics, logs or lineage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tailrace.model.step.progress import Progress
 
 @dataclass(frozen=True)
 class EpochReport:
-    """The report of an epoch to the stream's observers: the result for each definition, and the times of the phases.
+    """A report of an epoch for the stream's observers: the results of all definitions, and the times of the phases.
 
     `seconds` is the time from the end of the preceding epoch to the end of this epoch. The phases `trigger`, `read` and
-    `land` run at the same time as other phases of the preceding epoch, so the sum of all phases is larger than
-    `seconds`. `progress` is the log's progress; it is None for an epoch that is folded again.
+    `land` run at the same time as other phases of the preceding epoch, so the sum of all phases may be larger than
+    `seconds`. `progress` is the progress of the logs; it is None for an epoch that was folded from the logs.
     """
 
     epoch: int
@@ -30,7 +30,7 @@ class EpochReport:
 
     @classmethod
     def of_missed(cls, one: MissedEpoch, landed: LandedCounts | None = None, *, recovered: bool = True) -> EpochReport:
-        """Build the report of an epoch that was folded from the logs."""
+        """Build the report for an epoch that was folded from the logs."""
         return cls(one.epoch, landed or LandedCounts(0, 0), one.folded, one.seconds, one.phases, recovered)
 
 

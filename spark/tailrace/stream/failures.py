@@ -1,4 +1,4 @@
-"""Explain in one line why a stream failed, and what to do."""
+"""Explain in one line why a stream failed, and what the user can do."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tailrace.model.base.errors import TailraceError
 
 
 def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, Source]) -> TailraceError:
-    """Convert an error of Spark or DuckDB to a Tailrace error; `leases` are the leases of the logs that were landed."""
+    """Convert an error of Spark or DuckDB to a Tailrace error; `leases` are the leases of the stream's logs."""
     try:
-        # A stream that was fenced off may lose its checkpoint before it has an epoch.
+        # A stream that has lost its lease may fail because another stream has taken over its checkpoint, even before
+        # its first epoch.
         for lease in leases:
             lease.check()
     except (FencedError, CatalogError) as cause:
-        # The engine failed because the catalog does not answer, or because the stream lost its lease. The error of the
-        # lease check states the cause more plainly.
+        # The engine failed because the catalog does not answer, or because the stream has lost its lease. The error of
+        # the lease check says this more clearly.
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
@@ -41,7 +42,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
 
 
 def reads_source(error: BaseException, sources: Iterable[Source]) -> bool:
-    """Return True if the error was caused by reading a file of one of these sources."""
+    """Return True if the error occurred while a file of one of these sources was read."""
     failure = read_failure(error)
     folders = [_local(source.folder) for source in sources if isinstance(source, Files)]
     return failure is not None and any(_local(failure.file).startswith(folder) for folder in folders)
@@ -52,7 +53,7 @@ def _local(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the root cause of an error, or the file that could not be read.
+    """Return a description of the root cause of an error, or of the file that could not be read.
 
     Spark wraps the root cause in errors without a message.
     """

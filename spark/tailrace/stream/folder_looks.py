@@ -1,7 +1,7 @@
-"""Check a stream's landing folders, in parallel with the stream, for files that it does not read; report them (X6).
+"""Check a stream's landing folders, while the stream runs, for files that the stream does not read; report them (X6).
 
-A check lists a folder and reads Spark's log of files again, so checks are rare. The first check is at the start of the
-stream; after that, checks take at most a hundredth of the time.
+A check lists a folder and reads all of Spark's log of files, so checks are rare. The first check is made when the
+stream starts. After that, checks take at most a hundredth of the stream's running time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SHARE = 100
 
 
 class FolderLooks:
-    """The checks of a stream's folders, in a thread alongside the stream; `tell` is called with each new finding.
+    """The checks of a stream's folders, which run in a separate thread; `tell` is called with each new finding.
 
-    The commits of the logs also record the counts of the latest check.
+    The counts that the latest check found are also recorded in the commits of the logs.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class FolderLooks:
         self._thread: Thread | None = None
 
     def begin(self, checkpoint: Checkpoint, active: Sequence[str]) -> None:
-        """Start checking the folders of the active logs, which are in the order of the query's sources.
+        """Start to check the folders of the active logs; `active` must have the same order as the query's sources.
 
-        The checks go on until the stream ends.
+        The checks are repeated until the stream ends.
         """
         self._checkpoint = checkpoint
         self._places = {name: place for place, name in enumerate(active) if name in self._folders}
@@ -64,7 +64,7 @@ class FolderLooks:
             self._thread.start()
 
     def settle(self) -> None:
-        """Wait until each folder has been checked once."""
+        """Wait until each folder has been checked at least once."""
         if self._thread is not None:
             self._looked.wait()
 
@@ -75,7 +75,7 @@ class FolderLooks:
             self._thread.join()
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the property with the counts of unread files for a log's commit; empty if all counts are zero."""
+        """Return the commit property with the numbers of unread files for a log; empty if all numbers are zero."""
         found = self._found.get(log)
         return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
 
@@ -84,14 +84,16 @@ class FolderLooks:
             while not self._ended.is_set():
                 since, apart = time.monotonic(), _APART
                 for name, place in self._places.items():
-                    # If a folder cannot be listed or read, the query fails and reports the reason.
+                    # Errors are ignored here: if a folder cannot be listed or read, the query itself fails and reports
+                    # the reason.
                     with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
                         self._look(name, place)
                     apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
                 self._looked.set()
                 self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
         finally:
-            # A stream that drains its source waits for this event, so it is set even if the checks failed.
+            # A stream that ends after reading all of its source waits for this event, so the event is set even if the
+            # checks failed.
             self._looked.set()
 
     def _look(self, name: str, place: int) -> None:
@@ -99,7 +101,8 @@ class FolderLooks:
         there = list_files(self._folders[name])
         read = {plain_name(path): written for path, written in self._checkpoint.times(place).items()}
         found, named = find_changes(read, there.times), self._named[name]
-        # A record whose id the log already has is dropped, even if its file has a new name.
+        # If records have ids, a moved file is harmless: its records are dropped as duplicates when the file is read
+        # again.
         moved = () if self._logs[name].id_columns else found.moved
         counts = dict(zip(UNREAD, (len(found.changed), len(moved), there.hidden), strict=True))
         news = FolderChecked(

@@ -1,7 +1,8 @@
-"""Build an epoch from a source's micro-batch: its records, its clock, and the properties of the log's commit (X2).
+"""Build an epoch from a source's micro-batch: its records, its clock, and the properties of the log's commit (rule X2).
 
-The clock belongs to the log: the watermark follows the partitions of the source, and all pipelines of the log see the
-same watermark. The log's commit records the clock, and both a catch-up and a replay use the recorded clock (rule T2).
+The clock belongs to the log: the watermark is computed from the partitions of the source, and all definitions that read
+the log use the same watermark. The clock is recorded in the log's commit, and both a catch-up and a replay use the
+recorded clock (rule T2).
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Portion:
-    """The portion of a source that an epoch takes: messages of a topic, or files.
+    """The part of a source that an epoch reads: messages of a topic, or files.
 
-    `read` states how far the source was read, in the form in which the log's commit records it.
+    `read` contains the position up to which the source is read, as properties for the log's commit.
     """
 
     epoch: int
@@ -75,13 +76,13 @@ class Portion:
 
 @dataclass(frozen=True)
 class Bundle:
-    """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
+    """The records of an epoch before they are in the log, the epoch's clock, and the properties of the log's commit.
 
-    The folds take `records`, which are the records that fit the log. The landing writes `stamped`, which also has the
-    rejected records. Both are Arrow tables if DuckDB takes the epoch. Otherwise, `frame` is the Spark frame that holds
-    the records until they have been folded. `progress` is the log's progress after the epoch. `duplicates` is the
-    number of repeated records that were dropped, `files` is the number of files of the epoch, and `blank` counts the
-    blank lines in these files.
+    `records` has the records that fit the log, which the definitions fold. `stamped` has all records, including
+    rejected records, for the landing. `records` and `stamped` are Arrow tables if the records are read into this
+    process. If Spark reads the records, `frame` is the Spark frame that is cached until the records have been folded.
+    `progress` is the log's progress after the epoch. `duplicates` is the number of repeated records that were dropped,
+    `files` is the number of files of the epoch, and `blank` counts the blank lines in these files.
     """
 
     clock: Clock
@@ -96,20 +97,21 @@ class Bundle:
 
     @property
     def passed(self) -> PassedEpoch:
-        """The epoch in the form that the log's readers take."""
+        """The epoch of the log, in the form that the log's readers take."""
         return PassedEpoch.of(self.records, self.clock, idle=self.progress.all_idle)
 
     def free(self) -> None:
-        """Free the frame that holds the records, once the records have been folded."""
+        """Free the Spark frame with the records, after the records have been folded."""
         if self.frame is not None:
             self.frame.unpersist()
 
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of the control tables: signals, and the times up to which partitions are complete, in microseconds.
+    """New rows of the control tables: signals, and the instants up to which partitions are complete, in microseconds.
 
-    The partition `None` stands for the whole log. `properties` record in the log's commit that the entries were taken.
+    In `complete`, the key `None` stands for the whole log. `properties` are stored in the log's commit to record that
+    these rows were used.
     """
 
     signals: tuple[str, ...]
@@ -119,10 +121,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class News:
-    """The state of a log that has no new records: its progress, and the entries of its control tables.
+    """The state of a log when no records have arrived: its progress, and the new rows of its control tables.
 
-    `reason` is True if the log needs an epoch: because its watermark advances, because a signal arrived, or because the
-    log becomes idle while other logs wait for it.
+    `reason` is True if there is a reason for an epoch without records: the watermark advances, a signal has arrived, or
+    the log becomes idle while other logs wait for it.
     """
 
     progress: Progress
@@ -131,10 +133,11 @@ class News:
 
 
 class Intake:
-    """The reader of a log's source; it also keeps the progress of the log.
+    """The reader of a log's source, which also keeps the progress of the log.
 
-    `shared` is True if the stream also lands other logs, whose readers may wait for this log. A folder without files
-    then counts as a partition, which can become idle. `framed` reads messages whose schemas are in a registry.
+    `shared` is True if the stream also lands other logs: a definition that reads several logs may then wait for this
+    log. In this case, even a folder without files counts as a partition, which can become idle. `framed` is the reader
+    for a topic with change records or with registered schemas; it is None for other sources.
     """
 
     def __init__(
@@ -161,7 +164,7 @@ class Intake:
         self._unreadable: dict[str, str] = {}
 
     def bundle(self, portion: Portion) -> Bundle:
-        """Build an epoch from a portion of the source. Unreadable files are rejected as a whole (X7)."""
+        """Build an epoch from a part of the source. An unreadable file is rejected as a whole (rule X7)."""
         self._latest, self._before, self._unreadable = portion, self.progress, {}
         if isinstance(self.source, Files):
             self._near.of_files(self.source.format, portion.files)
@@ -173,14 +176,14 @@ class Intake:
         return made
 
     def made_again(self, error: BaseException) -> Bundle | None:
-        """Build the latest epoch again without the files that made its landing fail.
+        """Build the latest epoch again without the files that caused its landing to fail.
 
-        Return None if no file made it fail.
+        Returns None if no file was the cause of the failure.
         """
         return self._made() if self._finds_unreadable(error) else None
 
     def _made(self) -> Bundle:
-        """Build the latest epoch, rejecting files that turn out to be unreadable."""
+        """Build the latest epoch; files that turn out to be unreadable are rejected."""
         while True:
             self.progress, self._blank = self._before, BlankLines()
             try:
@@ -190,22 +193,24 @@ class Intake:
                     raise
 
     def _finds_unreadable(self, error: BaseException) -> bool:
-        """Add the files that made reading fail to the unreadable files; return True if there are such files."""
+        """Add the files that caused an error to the unreadable files; return True if the error was caused by files."""
         left = [file for file in self._latest.files if file not in self._unreadable]
         if not isinstance(self.source, Files) or not left:
             return False
-        # If a second file fails, many files may be unreadable. Spark names only one file at a time, so all files are
+        # If a second file fails, many files may be unreadable. Spark names only one file per error, so all files are
         # examined.
         more = bool(self._unreadable)
         found = unreadable_files(self.spark, self.source, self.log, left, error, all_of_them=more)
         self._unreadable |= found
-        # The remembered ids are read from the log again, because this attempt may already have added the ids of the
+        # The remembered ids must be read from the log again, because this attempt may already have added the ids of the
         # epoch.
         self._remembered = self._remembered_rows = None
         return bool(found)
 
     def _bundled(self, portion: Portion) -> Bundle:
-        """Read the portion with the reader that suits it: this process, Python on the executors, or Spark."""
+        """Read a part of the source in this process, with Python on the executors, or with Spark, and build the
+        epoch.
+        """
         files = portion.files
         sized = cache(lambda: file_sizes(files))
         to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
@@ -213,7 +218,7 @@ class Intake:
         if tried and (rows := self._rows(portion, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
-            # In this epoch, only other logs have records.
+            # In this epoch, the log has no records; only other logs have records.
             nothing = self._no_records()
             return self._bundle(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
@@ -239,7 +244,9 @@ class Intake:
         return self._bundle(portion, unique.frame, entries, unique.duplicates)
 
     def _by_workers(self) -> WorkerLanding | None:
-        """Return the landing with Python on the executors, or None if it cannot read the source as declared."""
+        """Return the object that lands epochs with Python on the executors, or None if Python cannot read this
+        source.
+        """
         source, log = self.source, self.log
         if not isinstance(source, Files) or source.format == "csv" or self.framed is not None:
             return None
@@ -248,7 +255,7 @@ class Intake:
         return WorkerLanding(self.spark, self.lake, source, log)
 
     def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
-        """Build the epoch from records that the executors have already written."""
+        """Build the epoch from records that the executors have already written to data files."""
         self._blank.here += landed.blank
         clock, properties = self._clock_and_properties(portion, self._advanced_by(portion, landed.seen))
         return Bundle(
@@ -257,7 +264,7 @@ class Intake:
         )  # fmt: skip
 
     def _frame(self, portion: Portion) -> DataFrame:
-        """Read the records of a portion with Spark."""
+        """Read the records of an epoch with Spark."""
         if isinstance(self.source, Files):
             return read_files(self.spark, self.source, self.log, portion.files, self._blank, self._unreadable)
         assert portion.messages is not None
@@ -266,7 +273,7 @@ class Intake:
         return read_messages(self.spark, self.log, portion.messages)
 
     def _rows(self, portion: Portion, sized: SizeLookup) -> pa.Table | None:
-        """Read the records of a portion into this process; return None if they are too many for this process."""
+        """Read the records of an epoch into this process; return None if the records are too large for this process."""
         files, messages = portion.files, portion.messages
         room = Room.of(self._policy.room, files, sized)
         try:
@@ -285,7 +292,7 @@ class Intake:
         return found
 
     def _in_process(self, portion: Portion, table: pa.Table) -> Bundle:
-        """Build the epoch from records in this process."""
+        """Build the epoch from records that were read into this process."""
         entries = self._advanced(portion, table)
         if not self.log.id_columns:
             return self._of_rows(portion, table, entries)
@@ -295,7 +302,7 @@ class Intake:
         return self._of_rows(portion, unique.rows, entries, unique.duplicates)
 
     def _advanced(self, portion: Portion, records: BundleRecords) -> Entries:
-        """Advance the log's progress with the records of an epoch; return the entries of the control tables."""
+        """Update the log's progress with the records of an epoch; return the new rows of the control tables."""
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
             return self._advanced_by(
                 portion, latest_by_partition(self.spark, self.source, self.log, records, self._database)
@@ -303,7 +310,7 @@ class Intake:
         return self._advanced_by(portion, {})
 
     def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
-        """Advance the log's progress with summaries of its partitions; return the entries of the control tables."""
+        """Update the log's progress with a summary of each partition; return the new rows of the control tables."""
         follows, known, now = self.log.strategy.follows_records, self.log.arrival_time is not None, _wall_clock()
         if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
@@ -315,7 +322,7 @@ class Intake:
         return entries
 
     def _restored_rows(self) -> RememberedRows:
-        """Read the ids in the log, up to its last epoch, with DuckDB."""
+        """Read the ids of the log's records, up to the log's last epoch, with DuckDB."""
         epoch, times = self.landing.epoch, processing_times(self.lake, self.log.name)
         with scan_table(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
@@ -332,14 +339,17 @@ class Intake:
         )  # fmt: skip
 
     def _restored(self, lake: Lake) -> RememberedIds:
-        """Read the ids in the log, up to its last epoch, with Spark."""
+        """Read the ids of the log's records, up to the log's last epoch, with Spark."""
         ids = self.spark.sql(f"SELECT * FROM {log_relation(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return RememberedIds(self.spark, self.log, processing_times(lake, self.log.name), ids)
 
     def news(self) -> News:
-        """Check for a reason for an epoch without records; no entries of the control tables are taken yet."""
+        """Find out whether there is a reason for an epoch without records.
+
+        Rows of the control tables are not marked as used.
+        """
         entries = self._entries()
-        # If processing time follows the arrival of the records, it does not advance without records.
+        # If the log has its own arrival times, processing time follows them and does not advance without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, entries, self._there)
         moved = progress.watermark != self.progress.watermark
@@ -347,9 +357,9 @@ class Intake:
         return News(progress, entries, bool(entries.signals) or moved or silent)
 
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
-        """Build an epoch without records.
+        """Build an epoch without records from the result of `news`.
 
-        The epoch's commit repeats `read`, the position up to which the source was read.
+        The commit of the epoch repeats `read`, the position up to which the source has already been read.
         """
         self._latest, self.progress, self._blank = Portion(epoch, read), news.progress, BlankLines()
         if self._nothing is None:
@@ -362,7 +372,7 @@ class Intake:
         return read_messages(self.spark, self.log, empty_frame(self.spark, _MESSAGES))
 
     def _entries(self) -> Entries:
-        """Read the entries that were added to the control tables since the last epoch."""
+        """Read the rows that users have added to the control tables since the last epoch."""
         head = self.landing.log.head.properties
         complete, seen = self._completions.new_times(head)
         properties = {} if self._signals is None else self._signals.new_properties(head)
@@ -380,8 +390,8 @@ class Intake:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
-        # The fold uses this column only for late records, so a literal is sufficient here. For the rows of the log, a
-        # literal would be compiled again in each epoch.
+        # In a fold, only late records use this column, so a literal is sufficient. For the rows of the log, a literal
+        # would have to be compiled again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)
         files = len(portion.files)
@@ -390,7 +400,7 @@ class Intake:
     def _clock_and_properties(
         self, portion: Portion, entries: Entries, duplicates: int = 0
     ) -> tuple[Clock, dict[str, str]]:
-        """Return an epoch's clock, and the properties of the log's commit."""
+        """Return an epoch's clock, and the properties for the log's commit."""
         clock = Clock(portion.epoch, self.progress.watermark, self.progress.now, entries.signals)
         properties = {**clock_properties(clock), **portion.read, **entries.properties, PROGRESS: self.progress.text()}
         if self._near.found:
@@ -406,5 +416,8 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 
 
 def _wall_clock() -> int:
-    """Return the current time in microseconds. The stream reads no other clock, and records each time (rule T2)."""
+    """Return the current time in microseconds.
+
+    The stream reads no other clock, and records each time that it uses (rule T2).
+    """
     return time.time_ns() // 1000

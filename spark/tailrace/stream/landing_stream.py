@@ -1,19 +1,19 @@
-"""The stream: a Structured Streaming query in which every micro-batch is an epoch (rules X1 to X3).
+"""The stream that lands records: a Structured Streaming query in which every micro-batch is an epoch (rules X1 to X3).
 
-An epoch lands its bundles in the logs, folds them into each definition, and publishes: first the logs, then the
-ledgers. Three threads each work on one epoch at a time, while the caller's thread (`wait`) watches for failures and for
-epochs without records:
+In an epoch, the bundles are written to the logs and folded into each definition; then the logs are published, and after
+them the ledgers. Three threads work at the same time, usually on different epochs. The caller's thread (`wait`) checks
+for failures, and starts epochs without records:
 
     thread       epoch 7                         epoch 8                         epoch 9
     the query's  read, land, publish the logs    read, land, publish the logs    ...
     folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
     following                                          bring the answers up .....
 
-Folding begins as soon as the bundles have been read, and publishes once the logs have been published. From then on, the
-epoch can be folded from the logs, whichever process dies. The query waits if folding is two epochs behind, and folding
-waits if the answers are as far behind as is allowed (`fold.follower_pace`). After a crash at any point, the ledgers
-first catch up with the logs, using the recorded clocks. If the query repeats a micro-batch that the logs already have,
-the micro-batch is skipped.
+Folding starts as soon as the bundles have been read, and its results are published after the logs have been published.
+From then on, the epoch can be folded from the logs if a process dies. The query waits if folding is two epochs behind,
+and folding waits if the answers tables are as far behind as is allowed (`fold.follower_pace`). After a crash at any
+point, all epochs that the ledgers lack are first folded from the logs, with the recorded clocks. If the query repeats a
+micro-batch that the logs already have, the micro-batch is skipped.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from tailrace.stream.log_sources import sources_of
 from tailrace.stream.lost_sources import LostSources
 
 _POLL = 0.2
-"""The number of seconds between two checks for a failure of the folds."""
+"""The number of seconds between two checks whether the folding thread has failed."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 PULSE = 1.0
-"""The number of seconds between two checks whether an epoch without records is needed, while no records arrive."""
+"""The number of seconds between two checks whether an epoch without records is needed, as long as no records arrive."""
 
 
 class Stream:
-    """The streaming writer of logs and of the definitions that read them.
+    """A stream that writes logs from their sources, and folds the logs into the definitions that read them.
 
-    `source` is the source of the log. If the definitions read several logs, `source` maps the name of each log to its
-    source.
+    If the definitions read a single log, `source` is the source of this log. If they read several logs, `source` maps
+    the name of each log to its source.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Stream:
         self._query_id = ""
         self._folding = TaskThread("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
-            # The tables are widened before any lease is taken: a definition that cannot run must not stop a running
-            # stream.
+            # Add new columns to the tables before any lease is taken: a definition that cannot run must not stop
+            # another running stream.
             widen(lake, stage)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
-        # If a fold has lost its lease while this stream still holds the lease of the log, another process took over the
-        # fold.
+        # The lease of the first log is passed on: if a fold has lost its own lease but the stream still holds this
+        # lease, another process has taken over only the fold.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(tables_of(stage).signals for stage in stages)
@@ -104,14 +104,15 @@ class Stream:
 
     @property
     def epoch(self) -> int:
-        """The last epoch in the logs; -1 before the first epoch."""
+        """The number of the last epoch in the logs; -1 before the first epoch."""
         return self.cutter.epoch
 
     def start(self, *, once: bool = False, every: float = 0.0, stop: Callable[[], object] = lambda: False) -> None:
         """Fold the epochs that are in the logs but not in the ledgers, then start the query.
 
-        `stop` is called between two epochs of the catch-up. If `once` is True, the stream drains the source and then
-        ends. Otherwise, an epoch starts every `every` seconds as long as input arrives.
+        `stop` is called after each epoch that is folded from the logs; if it returns true, the query is not started. If
+        `once` is True, the stream ends after it has read all records of the source. Otherwise, a new epoch starts every
+        `every` seconds as long as records arrive.
         """
         self._once, self._every = once, every
         self.cutter.align()
@@ -120,15 +121,15 @@ class Stream:
             if stop():
                 return
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # This checkpoint manager renames files, which is instantaneous on a local disk. An empty micro-batch takes
-            # half the time with this manager.
+            # The checkpoint manager that is set here only renames files, which takes almost no time on a local disk. An
+            # empty micro-batch then takes half the time.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
-        # By default, Spark would list each file of a large epoch in a separate task.
+        # With its default setting, Spark would list each file of a large epoch in a separate task.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
         self._begin()
 
     def _begin(self) -> None:
-        """Start the query on the active sources."""
+        """Start the query that reads the active sources."""
         writer = self.cutter.stream.writeStream.foreachBatch(self._epoch)
         name = f"tailrace_{'_'.join(self.logs)}"
         writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(name)
@@ -142,16 +143,17 @@ class Stream:
             raise self._explained(error) from error
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the query to end, for at most `seconds`; return True if it has ended.
+        """Wait at most `seconds` until the query has ended; return True if it has ended.
 
-        Raises the error that made the query fail.
+        If the query has failed, its error is raised.
         """
         if self.query is None:
             return True
         until = None if seconds is None else time.perf_counter() + seconds
         while not self._awaited(_POLL if until is None else max(0.01, min(_POLL, until - time.perf_counter()))):
             if self._folding.failure is not None:
-                # Without input, the query runs no epoch that would notice the failure.
+                # If no records arrive, the query runs no epoch in which it would notice the failure, so it is stopped
+                # here.
                 self.query.stop()
                 raise self._folding.failure
             try:
@@ -170,8 +172,8 @@ class Stream:
                     f"{'; '.join(self.lost.reasons.values())}: the other logs were read to their end, and nothing is "
                     "lost; start the stream again once it is mended"
                 )
-            # The entries of the control tables are also taken, even if no record arrived, and so are the records in
-            # flight.
+            # After the last records, epochs without records take new rows of the control tables and process records
+            # that were fed back.
             while self._last_epochs():
                 self._settle()
         return True
@@ -180,14 +182,16 @@ class Stream:
         """Stop at an epoch boundary: an epoch that has started is finished first."""
         with self._lock:
             self._stopped = True
-        # The lock must not be held here: stopping waits for the query's thread, which may be waiting for the lock to
-        # start an epoch.
+        # The lock must be released here: stopping the query waits for the query's thread, which may wait for the lock
+        # to start an epoch.
         if self.query is not None:
             self.query.stop()
         self._settle()
 
     def close(self) -> None:
-        """Bring the answers up to date with the ledgers, close the folds, and remove the branches of the logs."""
+        """Update the answers tables to the state of the ledgers, close the folds, and remove the branches of the
+        logs.
+        """
         self._folding.close()
         self.folds.close()
         self.cutter.close()
@@ -199,7 +203,7 @@ class Stream:
     def _awaited(self, seconds: float) -> bool:
         assert self.query is not None
         try:
-            # The time-out is typed as a whole number of seconds, but any number is accepted.
+            # PySpark declares the time-out as a whole number of seconds, but accepts any number.
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
         except (PySparkException, Py4JJavaError) as error:
             failure = error if self._failure is None else self._failure
@@ -211,7 +215,7 @@ class Stream:
             raise self._explained(self._failure or error) from error
 
     def _read_returned(self) -> None:
-        """Resume reading the lost sources that can be reached again."""
+        """Read the sources again that could not be read for some time but can be reached now."""
         if self._once or self.query is None or not (logs := self.lost.returned()):
             return
         with self._lock:
@@ -222,7 +226,7 @@ class Stream:
         self._begin_again()
 
     def _begin_again(self) -> None:
-        """Continue with a new query on the active sources, from the positions that the logs' commits record."""
+        """Start a new query on the active sources, from the positions that the logs' commits record."""
         self._folding.settle()
         self._failure = None
         landings = {name: self.cutter.landings[name] for name in self.cutter.active}
@@ -235,7 +239,8 @@ class Stream:
             if self._stopped or self._pausing or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # A micro-batch that the logs already have was landed before a crash, and the catch-up has folded it.
+                # If the logs already have a micro-batch, it was landed before a crash, and its epoch has already been
+                # folded from the logs.
                 if batch_id > self.cutter.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -243,13 +248,13 @@ class Stream:
                 raise
 
     def _pulse(self) -> None:
-        """Run an epoch without records if time or the control tables require it while no records arrive."""
+        """Run an epoch without records if no records arrive but time or the control tables require an epoch."""
         now = time.perf_counter()
         if self._once or not self._folding.idle:
             return
         if now - max(self._looked, self._started) < PULSE and not self.folds.in_flight:
             return
-        # While an epoch is being landed, the lock is held and no other epoch is needed.
+        # If the lock is not free, an epoch is being landed, so no epoch without records is needed.
         if self._lock.acquire(blocking=False):
             try:
                 if not self._stopped and self._failure is None:
@@ -262,7 +267,7 @@ class Stream:
                 self._looked = time.perf_counter()
 
     def _last_epochs(self) -> bool:
-        """After the end of the input, run an epoch without records if there is a reason; return True if there was."""
+        """Run an epoch without records after the end of the input, if it is needed; return True if an epoch was run."""
         with self._lock:
             return not self._stopped and self._without_records(lambda: None)
 
@@ -274,7 +279,7 @@ class Stream:
         return cut is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
-        """Land a micro-batch in the logs, while the folding thread folds it."""
+        """Land a micro-batch in the logs; at the same time, the folding thread folds it."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
@@ -287,13 +292,14 @@ class Stream:
         cut = self.cutter.cut(batch, self._query_id, batch_id, offsets, files)
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):
-            # The sources have no more records at present. An epoch that is cut now would have few records, and would
-            # wait until this epoch is folded. An epoch that is cut later takes all records that arrive in the meantime.
+            # The sources have no more records at present, so wait until this epoch is folded. If the next epoch were
+            # cut now, it would have few records and would have to wait anyway. If it is cut later, it contains all
+            # records that arrive in the meantime.
             self._folding.settle()
             self._started = time.perf_counter()
 
     def _take(self, cut: Cut, phases: Phases) -> Mapping[str, LandedCounts]:
-        """Land an epoch, while the folding thread folds it."""
+        """Land an epoch; at the same time, the folding thread folds it."""
         epoch = Epoch(cut, self.cutter, self.folds, phases)
         phases.end("read")
         self._folding.submit(partial(self._fold, epoch))

@@ -1,10 +1,11 @@
-"""The sources of a stream's logs: each log must keep its original source, and the source must be reachable.
+"""The sources of a stream's logs.
 
-The position that a log records is a position in the log's original source. So a different source is refused, because
-its offsets would be mistaken for offsets that were already read. A log that began with a folder continues with files; a
-log that began with a topic continues with the same topic. Kafka gives each topic a unique id, which the log's commits
-record. If a topic was deleted and created again with the same name, the new topic is read only if the user names its
-id, and then from its beginning.
+Each log must keep its original source, and the stream must be able to reach the source. A log records up to which
+position its original source was read. A different source is refused: the recorded position does not apply to another
+source, so records would be skipped. A log that began with files must continue with files; a log that began with a topic
+must continue with the same topic. Kafka assigns a unique id to each topic, and the log's commits record this id. If a
+topic was deleted and created again with the same name, the new topic is read only if the user passes its id; it is then
+read from its beginning.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
 
 PATIENCE = 5
-"""The number of seconds within which a broker must answer a request about a topic."""
+"""The maximum number of seconds to wait for a broker's answer to a request about a topic."""
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The id that a broker returns if its topics have no ids."""
+"""The topic id that a broker returns if it does not support topic ids."""
 
 
 def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
-    """Assign a source to each log. Raises `StreamError` if a log has no source, or if a source belongs to no log."""
+    """Return the source of each log. Raises `StreamError` if a log has no source, or if a source belongs to no log."""
     if not isinstance(given, Mapping):
         if len(logs) > 1:
             names = ", ".join(logs)
@@ -52,7 +53,7 @@ def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) ->
 
 
 class TopicError(SourceError):
-    """The topic of a log was deleted and created again with the same name."""
+    """The error for a log whose topic was deleted and created again with the same name."""
 
     def __init__(self, log: str, topic: str, before: str, now: str) -> None:
         super().__init__(
@@ -64,11 +65,12 @@ class TopicError(SourceError):
 
 
 class SourceIdentities:
-    """The sources that a stream reads, checked against the logs' original sources; topics are identified by their ids.
+    """The check that a stream reads the original sources of its logs; topics are identified by their ids.
 
     Raises `SourceError` if a log began with another kind of source or with another topic, and `TopicError` if a log's
-    topic was created again. If the user named the new topic (`Kafka.new_topic`), the log is marked as having read
-    nothing of the new topic. The log is marked before its lease is taken.
+    topic was created again. If the user passes the id of the new topic (`Kafka.new_topic`), there is no error. Instead,
+    a commit of the log records that nothing of the new topic has been read yet; this commit is made before the log's
+    lease is taken.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, sources: Mapping[str, Source]) -> None:
@@ -84,11 +86,11 @@ class SourceIdentities:
                 self._recognize(log, topic, now)
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the property by which a log's commit records its topic; empty if the topic has no id."""
+        """Return the property with which a log's commit records its topic; empty if the topic has no id."""
         return {TOPIC: f"{self._topics[log].topic} {self._ids[log]}"} if log in self._ids else {}
 
     def check(self, log: str) -> None:
-        """Check that a log's topic is still the same. Raises `TopicError` if the topic was created again."""
+        """Check that a log's topic has not been created again. Raises `TopicError` if it has been created again."""
         if log in self._ids and (now := self._asked(self._topics[log])) not in (None, self._ids[log]):
             raise TopicError(log, self._topics[log].topic, self._ids[log], str(now))
 
@@ -106,22 +108,22 @@ class SourceIdentities:
                 return
 
     def _asked(self, topic: Kafka) -> str | None:
-        """Ask the broker for a topic's id.
+        """Request the id of a topic from the broker.
 
-        Return None if the broker has no topic ids, if it does not answer, or if there is no such topic.
+        Returns None if the broker does not support topic ids, if it does not answer, or if the topic does not exist.
         """
         try:
             id = str(described(self.spark, topic).topicId().toString())
         except Py4JJavaError:
-            # The reason is reported when the topic is read.
+            # The reason for the failure is reported later, when the topic is read.
             return None
         return None if id == _NO_ID else id
 
 
 def _check_source(log: str, source: Source, offset: str) -> None:
-    """Check that a log that was read up to `offset` continues with the same source.
+    """Check that `source` is the source from which a log was read up to `offset`.
 
-    Raises `SourceError` if the source is a different one.
+    Raises `SourceError` if the log was read from a different source.
     """
     if offset == NOT_READ:
         return
@@ -135,7 +137,9 @@ def _check_source(log: str, source: Source, offset: str) -> None:
 
 
 def described(spark: SparkSession, topic: Kafka) -> Any:
-    """Return Kafka's description of a topic, as a Java object. Raises `Py4JJavaError` if the request fails."""
+    """Request the description of a topic from Kafka, and return it as a Java object. Raises `Py4JJavaError` on
+    failure.
+    """
     jvm: Any = spark._jvm
     with _admin(jvm, topic) as admin:
         names = jvm.java.util.Collections.singletonList(topic.topic)
@@ -159,7 +163,7 @@ def _admin(jvm: Any, topic: Kafka) -> Iterator[Any]:
 
 
 class LogSourceError(SourceError):
-    """The source of a particular log could not be read."""
+    """The error for a source that could not be read; it names the log to which the source belongs."""
 
     def __init__(self, log: str, source: Source, error: Exception) -> None:
         said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
@@ -168,7 +172,7 @@ class LogSourceError(SourceError):
 
 
 def unreachable(spark: SparkSession, source: Source) -> str | None:
-    """Return why a source cannot be reached at present, or None if it can be reached."""
+    """Return the reason why a source cannot be reached at present, or None if it can be reached."""
     jvm: Any = spark._jvm
     try:
         if isinstance(source, Files):

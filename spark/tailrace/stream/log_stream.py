@@ -1,8 +1,8 @@
-"""A stream from the log: it folds the epochs that another process lands, with the recorded clocks.
+"""A stream that reads logs: it folds the epochs that another process lands, with the recorded clocks.
 
-The stream takes the leases of its definitions' ledgers, but not the lease of the log. So definitions can be added next
-to a running stream, and removed again, without a restart (MillWheel, 4.1). The stream folds in the same way as the
-landing stream, except that it never builds an epoch because time passes: every epoch comes from the log.
+The stream takes the leases of its definitions' ledgers, but not the leases of the logs. So definitions can be added and
+removed while another stream lands the logs, without a restart of that stream (MillWheel, 4.1). The epochs are folded in
+the same way as in the landing stream, but this stream builds no epochs itself: every epoch comes from the logs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.model.definition.definition import Definition
 from tailrace.stream.epoch_report import EpochReport, Watch
 
 _POLL = 0.2
-"""The number of seconds between two checks of the log for another epoch."""
+"""The number of seconds between two checks whether the logs have a new epoch."""
 
 
 class Tailing:
-    """The folds of definitions whose logs are landed by another process."""
+    """The folds of definitions whose logs another process lands."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Tailing:
         self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
 
     def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
-        """Fold all epochs of the log, present and future, until `stop` returns true; `once` stops at the log's end.
+        """Fold all present and future epochs of the logs until `stop` returns true.
 
-        `stop` is called between two epochs. Raises `FencedError` once other processes have taken over all of the
-        definitions.
+        If `once` is True, the fold ends after the present epochs. `stop` is called between two epochs. Raises
+        `FencedError` if other processes have taken over all of the definitions.
         """
         while not stop():
             last = last_epoch(self.lake, self.logs)
@@ -55,7 +55,7 @@ class Tailing:
             if behind:
                 self._catch_up(last, stop)
             else:
-                # Another process may have taken over folds while no epoch arrived.
+                # Check the leases, because another process may have taken over a fold while no epoch arrived.
                 self.folds.look()
             if not self.folds:
                 names = ", ".join(log.name for log in self.logs)
@@ -74,5 +74,5 @@ class Tailing:
                 return
 
     def close(self) -> None:
-        """Bring the answers up to date with the ledgers, and close the folds."""
+        """Update the answers tables to the state of the ledgers, and close the folds."""
         self.folds.close()

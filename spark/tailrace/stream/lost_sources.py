@@ -1,8 +1,8 @@
-"""The sources that a stream of several logs does without until they can be read again (`Settings.source_failure`).
+"""Lost sources: a stream of several logs can continue without a source for some time (`Settings.source_failure`).
 
-The log of a lost source gets epochs without records, so the watermark of its readers waits until the log counts as
-idle. The log's commits record how far the source was read. Once the source can be reached again, reading continues from
-there, and nothing is lost.
+Until the lost source can be read again, its log gets epochs without records, and the watermark of the log's readers
+waits until the log counts as idle. The log's commits record up to which position the source was read. When the source
+can be reached again, reading continues from this position, and no record is lost.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tailrace.stream.log_sources import LogSourceError, unreachable
 
 
 class LostSources:
-    """The lost sources of a stream, each with the reason, by the name of the log.
+    """The lost sources of a stream; `reasons` maps the name of a log to the reason why its source was lost.
 
-    `Lake.tell` is called for each source that is lost or returns. Every `RETRY` seconds, the stream tries to read the
-    lost sources again.
+    `Lake.tell` is called for each source that is lost or can be read again. Every `RETRY` seconds, the stream tests
+    whether the lost sources can be reached.
     """
 
     def __init__(self, cutter: Cutter) -> None:
@@ -30,9 +30,9 @@ class LostSources:
         self._cutter, self._lake, self._tried = cutter, cutter.lake, 0.0
 
     def lose(self, failure: BaseException) -> bool:
-        """If the settings allow it, set aside the sources that made a query fail.
+        """Mark the sources that made a query fail as lost, if the settings allow it.
 
-        Return True if the stream can continue with other sources.
+        Returns True if the stream can continue with the other sources.
         """
         active = {name: self._cutter.sources[name] for name in self._cutter.active}
         if self._lake.settings.source_failure != "go_on" or len(active) < 2:
@@ -47,14 +47,14 @@ class LostSources:
         return True
 
     def returned(self) -> list[str]:
-        """Return the logs whose sources can be read again; the result is empty until the next attempt is due."""
+        """Return the names of the logs whose lost sources can be reached again; empty until the next test is due."""
         if not self.reasons or time.perf_counter() - self._tried < RETRY:
             return []
         self._tried = time.perf_counter()
         return [log for log in self.reasons if self._cutter.unreachable(log) is None]
 
     def take_back(self, logs: Sequence[str]) -> None:
-        """Resume reading the sources of these logs."""
+        """Mark the sources of these logs as no longer lost, so that they are read again."""
         for log in logs:
             del self.reasons[log]
         self._read_others()
@@ -67,11 +67,13 @@ class LostSources:
 
 
 RETRY = 30.0
-"""The number of seconds between two attempts to read a lost source again."""
+"""The number of seconds between two tests whether a lost source can be reached."""
 
 
 def _failed(spark: SparkSession, sources: Mapping[str, Source], error: BaseException) -> dict[str, str]:
-    """Return the logs whose sources made a stream fail, each with the reason; empty if that cannot be determined."""
+    """Return the logs whose sources made a stream fail, as a dict from log to reason; empty if there are no such
+    logs.
+    """
     if isinstance(error, LogSourceError):
         return {error.log: str(error)}
     found = {log: unreachable(spark, source) for log, source in sources.items()}

@@ -1,8 +1,9 @@
-"""Find files of a landing folder that a stream misses or reads twice: changed, moved and hidden files (X6).
+"""Find files in a landing folder that a stream does not read or reads twice: changed, moved and hidden files (rule X6).
 
-A stream identifies a file by its name, and reads it once. So the stream never reads lines that are appended later, and
-it reads a file again if the file is moved within the folder. Spark's checkpoint has the modification time of each file
-when it was first listed; a listing of the folder has the current time.
+A stream identifies a file by its name, and reads each file once. So the stream never reads lines that are appended to a
+file later, and it reads a file again if the file is moved within the folder. Spark's checkpoint contains the
+modification time that each file had when Spark first listed it; a new listing of the folder shows the current
+modification time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _S3 = r"s3[an]?://"
 
 @dataclass(frozen=True)
 class Listing:
-    """The readable files of a folder with their modification times in milliseconds, and the number of hidden files."""
+    """The readable files of a folder with their modification times in milliseconds, and the number of its hidden
+    files.
+    """
 
     times: Mapping[str, int]
     hidden: int = 0
@@ -32,19 +35,22 @@ class Listing:
 
 @dataclass(frozen=True)
 class FolderChanges:
-    """The files that were changed after they were read, and the files that were moved, as pairs `(before, now)`."""
+    """The names of files that were changed after they were read, and of files that were moved.
+
+    An item of `moved` is a pair of the old name and the new name.
+    """
 
     changed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
 
 
 def can_list(folder: str) -> bool:
-    """Return True if a folder can be listed without Spark, because it is on this machine or in S3."""
+    """Return True if this process can list a folder without Spark: the folder is on this machine or in S3."""
     return re.match(f"{_HERE}|{_S3}", folder) is not None
 
 
 def list_files(folder: str) -> Listing:
-    """List the files of a folder by their plain names (`plain_name`). Raises `OSError` if the listing fails."""
+    """List the files of a folder; the names are plain names (`plain_name`). Raises `OSError` if the listing fails."""
     times, hidden = dict[str, int](), 0
     local = re.match(_HERE, folder) is not None
     for name, passed, written in _here(folder) if local else _in_s3(folder):
@@ -56,7 +62,9 @@ def list_files(folder: str) -> Listing:
 
 
 def _here(folder: str) -> Iterator[tuple[str, bool, int]]:
-    """List a local folder, leaving out links: each file's name, whether it is hidden, and its modification time."""
+    """Yield the files of a local folder, except links: a file's name, whether it is hidden, and its modification
+    time.
+    """
     left = [(os.path.abspath(file_system(folder)[1]), False)]
     while left:
         place, below = left.pop()
@@ -80,7 +88,7 @@ def _in_s3(folder: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True if Spark skips a file or folder with this name.
+    """Return True if Spark skips files and folders with this name.
 
     >>> [is_hidden(name) for name in ("a.json", "_a.json", "_day=1", ".a", "a._COPYING_", "a\\udcff.json", "_metadata")]
     [False, True, False, True, True, True, False]
@@ -95,12 +103,13 @@ def is_hidden(name: str) -> bool:
 
 
 def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
-    """Compare the files that were read, in the order of reading, with the files in the folder.
+    """Compare the files that a stream has read, in the order of reading, with the files that are now in the folder.
 
-    Both mappings have the modification times of the files.
+    `read` and `there` map the name of a file to its modification time in milliseconds.
 
-    A time of 0 means unknown. A file counts as moved if it is gone and exactly one new file has the same modification
-    time. In addition, the two files must have the same base name, or the time must not be a whole second.
+    The time 0 means that the modification time is unknown. A file counts as moved if it is gone and exactly one file
+    that is new in the folder has the same modification time. In addition, the two files must have the same base name,
+    or the time must not be a whole second.
 
     >>> find_changes({"/a": 1001, "/b": 1002, "/c": 0}, {"/a": 1001, "/b": 1500, "/c": 7, "/d": 1002})
     FolderChanges(changed=('/b',), moved=())
@@ -129,7 +138,7 @@ def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderCha
 
 
 def plain_name(path: str) -> str:
-    """Convert Spark's name of a file, without percent-encoding, to the name in a listing.
+    """Convert Spark's name of a file, which is not percent-encoded, to the name in a listing of the folder.
 
     >>> plain_name("file:/drop/a b.json"), plain_name("s3a://bucket/a")
     ('/drop/a b.json', 's3a://bucket/a')
@@ -138,9 +147,9 @@ def plain_name(path: str) -> str:
 
 
 def without_links(folder: str, files: Sequence[str]) -> list[str]:
-    """Leave out files that are reached through a symbolic link below the folder, so that each file is read only once.
+    """Leave out files whose path below the folder contains a symbolic link, so that each file is read only once.
 
-    The folder itself may be a link.
+    The folder itself may be a symbolic link.
     """
     if not re.match(_HERE, folder):
         return list(files)

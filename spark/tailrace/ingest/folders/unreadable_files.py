@@ -1,8 +1,8 @@
-"""Find the unreadable files of an epoch, so that each of them is rejected as a whole and all other files are read (X7).
+"""Find the unreadable files of an epoch; each such file is rejected as a whole, and all other files are read (rule X7).
 
-Nothing is examined until reading fails and Spark names a file. Then that file is read alone. If its bytes can be read,
-but Spark twice finds no records in them, the file is at fault and is rejected. If its bytes cannot be read, the store
-or the network is at fault, and the epoch fails.
+Files are examined only after Spark has failed to read a file and has named it in the error. Then that file is read
+alone. If its bytes can be read, but Spark fails again to read records from it, the file itself is damaged, and it is
+rejected. If its bytes cannot be read, the cause is the store or the network, and the epoch fails.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from tailrace.model.logs.log import Log
 
 _AT_ONCE = 4
 _LONGEST = 300
-"""The maximum number of characters of a reason."""
+"""The maximum number of characters of the reason why a file cannot be read."""
 
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """A file that Spark could not read, named as in Spark's error, and the reason."""
+    """A file that Spark could not read, by the name in Spark's error message, and the reason."""
 
     file: str
     reason: str
     environment: bool = False
-    """Whether the network or the store caused the failure, and not the file."""
+    """Whether the failure was caused by the network or the store, and not by the file."""
 
 
 def read_failure(error: BaseException) -> ReadFailure | None:
-    """Return the file that could not be read according to an error from Spark, or None for any other error."""
+    """Return the file that Spark could not read, according to an error from Spark; return None for any other error."""
     causes = list(_causes(error))
     for place, thrown in enumerate(causes):
         if named := _NAMED.search(str(thrown.toString())):
             below = causes[place + 1 :]
             said = [str(one.getMessage() or one.getClass().getSimpleName()).split("\n", 1)[0] for one in below]
-            # An exception's message often repeats the message of its cause.
+            # The message of an exception often repeats the message of its cause, so repeated messages are left out.
             told = [text for at, text in enumerate(said) if not any(text.endswith(later) for later in said[at + 1 :])]
             reason = ": ".join(told)[:_LONGEST] or "no reason is given"
             environment = any(_ENVIRONMENT.search(str(one.getClass().getName())) for one in below)
@@ -56,10 +56,10 @@ def read_failure(error: BaseException) -> ReadFailure | None:
 def unreadable_files(
     spark: SparkSession, source: Files, log: Log, files: Sequence[str], error: BaseException, *, all_of_them: bool
 ) -> dict[str, str]:
-    """Return the unreadable files of an epoch, each with the reason; empty if the error is not about a file.
+    """Return the reason for each unreadable file of an epoch; empty if the error is not about a file.
 
-    If `all_of_them` is True, all files are examined; otherwise, only the file that the error names. Raises
-    `SourceError` if the bytes of a file cannot be read.
+    If `all_of_them` is True, all files of the epoch are examined; otherwise, only the file that the error names is
+    examined. Raises `SourceError` if the bytes of a file cannot be read.
     """
     failure = read_failure(error)
     if failure is None:
@@ -71,7 +71,7 @@ def unreadable_files(
 
 
 def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | None:
-    """Read a file alone and return why it is unreadable, or None if it is readable or not at fault."""
+    """Read one file alone; return why it is unreadable, or None if it is readable or something else is at fault."""
     if gone := raw_fault(file):
         return gone
     try:
@@ -80,7 +80,8 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
         failure = read_failure(error)
         if failure is None or failure.environment:
             return None
-        # In the meantime the file may have been removed, or the store may have failed.
+        # Check the bytes again, because the file may have been removed or the store may have failed since the first
+        # check.
         return raw_fault(file) or f"the file cannot be read as {source.format}: {failure.reason}"
     return None
 
@@ -91,7 +92,7 @@ def _computed(frame: DataFrame) -> None:
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """Yield the Java exceptions behind an error, each before its cause."""
+    """Yield the Java exceptions that caused an error; every exception comes before its own cause."""
     seen: BaseException | None = error
     while seen is not None:
         thrown = seen.java_exception if isinstance(seen, Py4JJavaError) else getattr(seen, "_origin", None)
@@ -102,7 +103,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 
 def _shortened(name: str) -> str:
-    """Return a local file's name with one slash after its scheme instead of three."""
+    """Return the name of a local file with one slash after the scheme, instead of three slashes."""
     return re.sub(r"^file:/+", "file:/", name)
 
 
@@ -114,4 +115,4 @@ _ENVIRONMENT = re.compile(
     r"^java\.net\.|^javax\.net\.|^java\.nio\.file\.|^java\.io\.InterruptedIO|aws|amazon|AccessDenied|AccessControl|"
     r"OutOfMemory|ClosedByInterrupt"
 )
-"""Matches the names of exception classes whose cause is the network, a store or the machine."""
+"""A regular expression for the names of exception classes of a failing network, store or machine."""

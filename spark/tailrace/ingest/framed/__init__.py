@@ -1,1 +1,1 @@
-"""Read messages whose schemas are in a registry: Avro and Protobuf in Confluent's wire format."""
+"""Read messages whose schemas are in a schema registry: Avro and Protobuf in Confluent's wire format."""

@@ -1,11 +1,11 @@
-"""Read the bodies of Avro records that share one schema, all of them in a single call of fastavro.
+"""Read the bodies of Avro messages that have the same schema, in a single call of fastavro.
 
 The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So no
-Python code runs for each record. If every mark is at the expected position in the result, each body was read exactly to
-its end. If not, or if the reading fails, the bodies are split in halves until the faulty body is found.
+Python code runs for each record. If every record in the result is followed by the mark, each body was read exactly to
+its end. Otherwise, or if fastavro raises an error, the batch of bodies is bisected until the faulty body is found.
 
-Values are read in the form in which Avro stores them, and Arrow converts them to columns. Until then, an instant, a
-date or a decimal is a number or bytes.
+fastavro returns values in the form in which Avro stores them: instants and dates as numbers, decimals as bytes. Arrow
+then converts the values to the types of the columns.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 
 _MARK = os.urandom(16)
-"""The mark after each body: random bytes, which nobody can put into a message on purpose."""
+"""The mark after each body. The mark is random, so that nobody can put it into a message on purpose."""
 
 
 class AvroSchema:
-    """An Avro schema, and the reader of its records. `fields` has the types of the fields of a record."""
+    """An Avro schema for records, and the reader for these records.
+
+    `fields` maps the names of the fields to their types.
+    """
 
     def __init__(self, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` if no record of the schema can be read."""
+        """Parse the schema. Raises `UnreadableSchemaError` if no record with this schema can be read."""
         names = dict[str, Any]()
         stored = dict[str, Any]()
         try:
@@ -55,7 +58,8 @@ class AvroSchema:
             mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
             framed = {"type": "record", "name": "tailrace_framed", "fields": [
                 {"name": "body", "type": kind["name"]}, {"name": "mark", "type": mark}]}  # fmt: skip
-            # The array is inside a record because fastavro resolves names only in the schemas of records.
+            # The array is a field of a record, because fastavro resolves named types only within the schemas of
+            # records.
             items = {"name": "all", "type": {"type": "array", "items": framed}}
             batch = {"type": "record", "name": "tailrace_batch", "fields": [items]}
             self._batch = fastavro.parse_schema(batch, named_schemas=stored)
@@ -64,13 +68,16 @@ class AvroSchema:
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
     def kinds(self) -> dict[str, Kind | str]:
-        """Return the kind of each field, or a description for people if no column can hold the field's values."""
+        """Return the kind of each field.
+
+        If no column can hold a field's values, return a description for users instead.
+        """
         return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
 
     def inner(self, name: str) -> dict[str, Kind | str]:
-        """Return the kinds of the inner fields of a record field.
+        """Return the kinds of the fields inside a field whose type is a record.
 
-        The field must be a record, or a union of a record and null.
+        The type of the field must be a record, or a union of a record and null.
         """
         found = _resolved(self.fields.get(name), self._names)
         some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
@@ -80,9 +87,10 @@ class AvroSchema:
         return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
 
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
-        """Read fields of bodies in the form in which Avro stores them.
+        """Read the fields of `raw` from message bodies; the values have the form in which Avro stores them.
 
-        A body that is not a record is a misfit, and null in the result.
+        A body that is not a valid record is a misfit: the result contains null for the body, and the reason is
+        returned.
         """
         parts, misfits = [pa.array([], raw)], Misfits()
 
@@ -96,7 +104,7 @@ class AvroSchema:
         return pa.concat_arrays(parts), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
-        """Read all bodies in one call. Raises one of `_NO_RECORD` if a body is not a record."""
+        """Read all bodies in one call. Raises one of the errors in `_NO_RECORD` if a body is not a valid record."""
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
         joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
         array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
@@ -107,7 +115,7 @@ class AvroSchema:
         return read.field("body")
 
     def _reason(self, body: bytes, raw: pa.StructType) -> str:
-        """Return why a body is not a record."""
+        """Return the reason why a body is not a valid record."""
         stream = io.BytesIO(body)
         try:
             row: Any = fastavro.schemaless_reader(stream, self._record, None)
@@ -122,16 +130,19 @@ class AvroSchema:
 
 
 class AvroBodies:
-    """A reader for the records of one schema, which reads them into a log's columns."""
+    """A reader that converts the bodies of messages with one schema to a log's columns."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` if no record of the schema can be read."""
+        """Match the schema with the log. Raises `UnreadableSchemaError` if no record with this schema can be read."""
         self._schema = AvroSchema(schema)
         self._columns = SchemaColumns.of(log, self._schema.kinds())
         self._raw = pa.struct(list(self._columns.raw.items()))
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies into the log's columns. A body that is not a record is a misfit, and its columns are null."""
+        """Convert bodies to the log's columns.
+
+        If a body is not a valid record, its columns are null, and the reason is returned.
+        """
         values, misfits = self._schema.read(bodies, self._raw)
         flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
         made, unlike = self._columns.columns(flat, len(bodies))
@@ -139,18 +150,20 @@ class AvroBodies:
 
 
 _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
-"""The errors that fastavro and Arrow raise for bytes that are not a record of the schema."""
+"""The errors that fastavro and Arrow raise for bytes that are not a valid record of the schema."""
 
 
 def _number(number: int) -> bytes:
-    """Return a number in Avro's encoding."""
+    """Encode a number as an Avro long."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, {"type": "long"}, number)
     return stream.getvalue()
 
 
 def _stored(schema: Any) -> Any:
-    """Return a schema without its logical types, so that values are read in the form in which they are stored."""
+    """Return a copy of a schema without logical types, so that values are read in the form in which Avro stores
+    them.
+    """
     if isinstance(schema, dict):
         return {
             name: _stored(value) if name in ("type", "items", "values", "fields") else value
@@ -161,7 +174,7 @@ def _stored(schema: Any) -> Any:
 
 
 def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
-    """Return the schema that a name refers to; return any other schema unchanged."""
+    """Return the schema to which a name refers. Any other schema is returned unchanged."""
     while True:
         if isinstance(schema, str) and schema in names:
             schema = names[schema]
@@ -172,7 +185,7 @@ def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """Yield the schemas of a schema's parts."""
+    """Yield the schemas of which a schema is composed: of fields, array items, map values and union members."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, dict):
@@ -181,10 +194,10 @@ def _parts(schema: Any) -> Iterator[Any]:
 
 
 def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> None:
-    """Refuse a schema for which a few bytes may encode an endless record.
+    """Refuse a schema if a few bytes could encode an endlessly large record.
 
-    If a schema contains itself, the bytes decide the depth of the stack, and fastavro uses the stack of the process. If
-    the items of an array have no bytes, the bytes decide the number of items.
+    If a schema contains itself, a message could make fastavro recurse until the stack of the process overflows. If the
+    items of an array are encoded in zero bytes, a short message could encode a huge number of items.
     """
     schema = _resolved(schema, names)
     if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
@@ -205,13 +218,16 @@ def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
     schema = _resolved(schema, names)
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error"):
-        # `_refuse_endless` refuses a schema that contains itself.
+        # The comparison prevents endless recursion; `_refuse_endless` refuses a schema that contains itself.
         return all(_resolved(part, names) != schema and _empty(part, names) for part in _parts(schema))
     return kind == "null" or (kind == "fixed" and schema["size"] == 0)
 
 
 def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
-    """Return the kind of a field, or a description for people if no column can hold the field's values."""
+    """Return the kind of a field with this schema.
+
+    If no column can hold its values, return a description for users instead.
+    """
     if isinstance(schema, list):
         some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
         if len(some) > 1:
@@ -230,7 +246,7 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
     if logical in _LOGICAL:
         stored, found = _LOGICAL[logical]
-        # According to Avro's rules, a logical type on the wrong stored type is ignored.
+        # Avro's specification says: a logical type must be ignored if the stored type is not the expected one.
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 
@@ -246,7 +262,7 @@ _OF_DEBEZIUM: dict[Any, Kind] = {
     "io.debezium.time.Time": kinds.TIME_MILLIS,
     "io.debezium.time.MicroTime": kinds.TIME_MICROS,
 }
-"""The kinds of the types that Debezium names. An instant without a time zone is in UTC."""
+"""The kind for each semantic type that Debezium names in a schema. Instants without a time zone are taken as UTC."""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,

@@ -1,10 +1,10 @@
-"""Read Debezium's change records as rows of a table: added rows and retracted rows.
+"""Read Debezium's change records as rows of a database table: added rows and retracted rows.
 
-A message has the row before and after the change, the operation (`op`), and the time. In JSON the change is the message
-itself, or it is under `payload` next to a schema that is ignored. In Avro the schema is in the registry. An update
-becomes two rows with the same position in the topic. A message is rejected as a whole if one of its rows does not fit.
-A message is also rejected if its operation needs the row before the change and that row is missing, because the row
-could then not be retracted.
+A message contains the row before the change, the row after the change, the operation (`op`), and the time. In JSON, the
+change is the whole message, or it is in the field `payload`, next to a schema that is ignored. In Avro, the schema is
+in the schema registry. An update becomes two rows with the same position in the topic. A message is rejected as a whole
+if one of its rows does not fit the log. A message is also rejected if its operation requires the row before the change
+and this row is missing, because the row could not be retracted.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ SIDES = ("before", "after")
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The rows of messages before and after their changes.
+    """The rows before the changes and the rows after the changes, for a batch of messages.
 
-    `columns` has the columns of each side, and `there` has masks of the messages that have a row on that side.
+    `columns` maps each side ("before" or "after") to the columns of its rows. `there` maps each side to a mask of the
+    messages that have a row on this side.
 
-    `misfits` has the rejected messages, each with the reason.
+    `misfits` maps the index of each rejected message to the reason.
     """
 
     columns: Mapping[str, Mapping[str, pa.Array]]
@@ -50,20 +51,20 @@ class ChangedRows:
 
 
 class ChangeReader(Protocol):
-    """A reader of messages in one format."""
+    """A reader for change records in one format."""
 
     def read(self, bodies: pa.Array) -> ChangedRows:
-        """Read messages; return the rows before and after their changes."""
+        """Read messages; return the rows before the changes and the rows after the changes."""
 
 
 class JsonChanges:
-    """A reader of messages in JSON."""
+    """A reader for change records in JSON."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         table = {name: type for name, type in log.columns.items() if name != log.event_time}
         self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
-        # A column may also have former names. The former names are used if the column's current name is missing.
+        # A message may have a column under one of its former names, which is used if the current name is missing.
         raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
         row = pa.struct(list(raw.items()))
         change = _change(row)
@@ -93,10 +94,12 @@ class JsonChanges:
         return _changed(self.log, change, rows, columns, misfits)
 
     def _lost(self, column: str, side: str, values: pa.Array, bodies: pa.Array, misfits: Misfits) -> Misfits:
-        """Find numbers that no double represents exactly, for which Arrow reads the nearest double.
+        """Find messages with a number in a double column that no double represents exactly.
 
-        Such a number has many digits, or an exponent of three digits. Only messages that contain such a number are
-        parsed again, because the number may belong to another column or to the other side of the change.
+        Arrow reads such a number as the nearest double. A number that no double represents exactly has many digits, or
+        an exponent of three digits. Messages that contain a number of this form are parsed again with exact numbers,
+        because the number may belong to another column or to the other side of the change. Other messages are not
+        parsed again.
         """
         size = pc.abs(values)
         tiny = pc.and_(pc.equal(size, 0), _matching(bodies, r"[0-9.][eE]-0*[1-9][0-9]{2}|\.0{200}"))
@@ -110,7 +113,7 @@ class JsonChanges:
         }
 
     def _is_double(self, column: str, side: str, body: bytes) -> bool:
-        """Return True if a double can represent a message's number for a column without losing digits."""
+        """Return True if a double can represent the number that a message has for a column, without losing digits."""
         change = json.loads(body, parse_float=Decimal)
         row = (change.get("payload") or change)[side]
         given = next(row[name] for name in self.log.names_of(column) if row.get(name) is not None)
@@ -123,13 +126,14 @@ class JsonChanges:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
 
     def _together(self, bodies: pa.Array) -> pa.Array:
-        """Read messages in one call: each message becomes a line with the message and its number.
+        """Read messages in one call. For this, each message becomes a line that contains the message and its index.
 
-        Raises `ArrowInvalid` if a message is not exactly one object. A message may close the object of its line and
-        open further objects. Then there are more objects than messages, because each line has at least one object.
+        Raises `ArrowInvalid` if a message is not exactly one JSON object. A message with several objects is detected
+        even if it closes the object of its line and opens further objects: then there are more objects than messages,
+        because each line contains at least one object.
         """
-        # Line ends are allowed between the parts of a message, so they are replaced by tabs. Inside a string, line ends
-        # and tabs are both forbidden, so a string with a line end is still refused.
+        # A message may contain line ends between its tokens, so they are replaced by tabs. Within a JSON string, both
+        # line ends and tabs are invalid, so a string with a line end is still refused.
         texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
         numbers = pa.array(range(len(bodies)), pa.int64())
         ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
@@ -146,10 +150,13 @@ class JsonChanges:
 
 
 class AvroChanges:
-    """A reader of messages that were written with an Avro schema."""
+    """A reader for change records that were written with one Avro schema."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` if the schema is not for change records, or does not match the log."""
+        """Match the schema with the log.
+
+        Raises `UnreadableSchemaError` if the schema is not for change records or does not match the log.
+        """
         self.log, self._schema = log, AvroSchema(schema)
         for name in ("op", "source"):
             if name not in self._schema.fields:
@@ -171,7 +178,10 @@ def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
 
 
 def _beyond(bodies: pa.Array) -> Misfits:
-    """Find the messages beyond the limits of JSON, which Arrow does not check. Only suspicious messages are parsed."""
+    """Find the messages that exceed the limits of JSON, which Arrow does not check.
+
+    Only suspicious messages are parsed.
+    """
     brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
     long = pc.greater(pc.binary_length(bodies), DIGITS)
     suspect = pc.or_(pc.greater(brackets, DEPTH), pc.and_(long, _matching(bodies, f"[0-9]{{{DIGITS}}}")))
@@ -183,7 +193,7 @@ def _beyond(bodies: pa.Array) -> Misfits:
 
 
 def _change(row: pa.StructType) -> pa.StructType:
-    """Return the Arrow type of a change record."""
+    """Return the Arrow type of a change record whose rows have this type."""
     source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
     fields = {"op": pa.string(), "before": row, "after": row, "source": source, "ts_ms": pa.int64()}
     return pa.struct(list(fields.items()))
@@ -208,7 +218,8 @@ def _changed(
             for place in np.flatnonzero((ops == op) & ~there[side]):
                 reason = f"the change {op!r} does not say what the row was before: {_FULL}"
                 wrong.setdefault(int(place), reason if side == "before" else f"the change {op!r} has no row after it")
-        # A row that the operation does not use is ignored, for example the key before a row was created.
+        # Ignore a row that the operation does not use. For example, the row before a create operation may contain only
+        # the key.
         for side in set(SIDES) - set(needs):
             there[side] &= ops != op
     made = {}
@@ -220,7 +231,10 @@ def _changed(
 
 
 def _times(change: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the times at which the database made the changes or, if unknown, the times at which Debezium read them."""
+    """Return the times at which the database made the changes.
+
+    If a time is unknown, return when Debezium read the change.
+    """
     micros, millis = _of(change["source"], "ts_us"), _of(change["source"], "ts_ms")
     first = pc.coalesce(micros, pc.multiply(millis, 1000), pc.multiply(change["ts_ms"], 1000))
     return first.cast(pa.timestamp("us", "UTC"))
@@ -238,7 +252,7 @@ def _of(struct: pa.StructArray, name: str) -> pa.Array:
 
 
 def _json_kind(type: str, log: Log) -> Kind:
-    """Return the kind of a column's values in JSON."""
+    """Return the kind of the values that Debezium writes in JSON for a column of this type."""
     parts = decimal_parts(type)
     if parts is not None:
         return Kind("number", pa.decimal128(*parts))
@@ -250,7 +264,7 @@ def _json_kind(type: str, log: Log) -> Kind:
 
 
 def _said(error: Exception) -> str:
-    """Shorten an error message from Arrow to the part about the message."""
+    """Shorten an error message from Arrow to the part that describes the fault of the message."""
     return str(error).removeprefix("JSON parse error: ").split(" in row ", 1)[0].replace("/message/", "")[:200]
 
 
@@ -258,6 +272,6 @@ _JSON = {
     "string": kinds.STRING, "boolean": kinds.BOOLEAN, "int": kinds.INT, "bigint": kinds.LONG, "double": kinds.DOUBLE,
 }  # fmt: skip
 _NEEDS: Mapping[str, tuple[str, ...]] = {"c": ("after",), "r": ("after",), "u": SIDES, "d": ("before",)}
-"""The rows that a change must have, by operation: create ("c"), read ("r"), update ("u") and delete ("d")."""
+"""The rows that a change record must contain, by operation: create ("c"), read ("r"), update ("u") and delete ("d")."""
 
 _FULL = "set REPLICA IDENTITY FULL for the table (in MySQL binlog_row_image=FULL), and build the log anew"

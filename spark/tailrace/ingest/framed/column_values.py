@@ -1,7 +1,7 @@
-"""Convert the values of a schema's fields to values of a log's columns without any loss.
+"""Convert the values of a schema's fields to values of a log's columns, without losing information.
 
-A field's *kind* is its type in Avro or Protobuf together with its meaning. If a column can hold only some values of a
-kind, each value is checked: a `long` becomes a `double` only if no digit is lost.
+The *kind* of a field is its type in Avro or Protobuf together with its meaning. If a column can hold only some values
+of a kind, each value is checked. For example, a `long` is converted to a `double` only if no digit is lost.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from tailrace.ingest.plain_json import CLOCK, ZONE
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
-"""The reasons why records do not fit, by the records' positions in a batch."""
+"""A mapping from the index of a record in its batch to the reason why the record does not fit."""
 
 T = TypeVar("T")
 
 TOGETHER, LARGEST = 20_000, 1 << 20
-"""The maximum number of records, and of their bytes, that are held as Python objects at once (but at least one record).
+"""The maximum number of records in a batch that is converted to Python objects, and the maximum number of their bytes.
 
-The limit of bytes is low, because each byte may become an item of a list, which takes a hundred times as much memory.
+A batch has at least one record, even if that record is larger. The limit on bytes is low, because each byte may become
+an item of a list, which takes a hundred times as much memory.
 """
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The kind of a field's values: a readable name, the Arrow type of the raw values, and the digits of a decimal.
+    """The kind of a field's values: a readable name, the Arrow type of raw values, and a decimal's precision and scale.
 
-    `spells` is true if a text may represent a decimal, in a format that has no decimals.
+    `spells` is true for a text field in a format without decimals, in which a text may represent a decimal.
     """
 
     name: str
@@ -74,22 +75,22 @@ DATE_TEXT = Kind("text of a date", pa.string())
 INSTANTS: Mapping[str, Kind] = {
     "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
 }  # fmt: skip
-"""The kinds of whole numbers that are instants, by the unit that the log declares (`instants=`)."""
+"""The kind of whole numbers that represent instants, for each unit that a log may declare (`instants=`)."""
 
 
 def as_instants(kind: Kind, unit: str | None) -> Kind:
-    """Return the kind for a column of instants. Whole numbers become instants in the unit that the log declares."""
+    """Return the kind for a timestamp column. Whole numbers are taken as instants in the unit that the log declares."""
     whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
     return INSTANTS[unit] if whole and unit is not None else kind
 
 
 def decimal_kind(precision: int, scale: int) -> Kind:
-    """Return the kind of decimals whose digits are stored as bytes, as in Avro."""
+    """Return the kind of decimals whose unscaled value is stored as bytes, as in Avro."""
     return Kind("decimal", pa.binary(), (precision, scale))
 
 
 def can_hold(kind: Kind, declared: str) -> bool:
-    """Return True if a column of the declared type can hold values of a field's kind."""
+    """Return True if a column of the declared type can hold at least some values of this kind."""
     if kind == NULL or kind.name in _HELD_BY.get(declared, ()):
         return True
     parts = decimal_parts(declared)
@@ -110,20 +111,22 @@ _HELD_BY = {
     "date": ("date", "text of a date"),
     "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
 }
-"""The kinds that a column of each type can hold. Instants without a unit or a time zone are not included."""
+"""The names of the kinds whose values a column of each type can hold, without instants that have no unit or time
+zone.
+"""
 
 _DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
-"""The maximum number of digits of each whole-number kind."""
+"""The maximum number of decimal digits of each kind of whole numbers."""
 
 
 def without_head(values: pa.Array, start: int) -> pa.Array:
-    """Cut off the first `start` bytes of each value."""
-    # Without an explicit end, Arrow 26 computes a wrong end and fails for short values.
+    """Return the values without their first `start` bytes."""
+    # The end must be passed explicitly: otherwise, Arrow 26 computes a wrong end and fails for short values.
     return pc.binary_slice(values, start, 2**31 - 1)
 
 
 def in_batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield values in batches small enough to become Python objects, each with the number of its first value."""
+    """Yield batches of values that are small enough for Python objects, and the index of each batch's first value."""
     ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(values):
@@ -138,11 +141,11 @@ def read_in_halves(
     values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
     misfit: Callable[[int, Any, Exception], T],
 ) -> list[T]:  # fmt: skip
-    """Read values in one call; if a value cannot be read, split the values in halves until that value is found.
+    """Read values in one call. If a value cannot be read, bisect the values until the unreadable value is found.
 
     `read` raises one of `errors` if a value is unreadable. For each unreadable value, `misfit` is called with the
-    value's number (the first value has the number `start`), the value and the error; `misfit` returns the result for
-    that value.
+    value's index (the first value has the index `start`), the value and the error; `misfit` returns the result for this
+    value.
     """
     try:
         return [read(values)]
@@ -158,7 +161,10 @@ def read_in_halves(
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
-    """Convert a field's raw values to a column of `type`; return the column and the misfits, which become null."""
+    """Convert a field's raw values to a column of type `type`.
+
+    Values that do not fit become null and are returned as misfits.
+    """
     if kind == NULL:
         return pa.nulls(len(values), type), {}
     misfits = Misfits()
@@ -182,7 +188,8 @@ def _converter(kind: Kind) -> Callable[..., pa.Array]:
 
 def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(type) and pa.types.is_integer(kind.raw):
-        # Arrow requires a decimal with room for every value of the integer type, even if no value is that large.
+        # Arrow requires a decimal type with enough digits for every value of the integer type, even if all values are
+        # smaller.
         return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type)
     return values.cast(type)
 
@@ -192,7 +199,7 @@ def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    # Round down to microseconds, as everywhere else; Arrow's division would round towards zero.
+    # Nanoseconds are rounded down to microseconds everywhere in Tailrace; Arrow's division would round towards zero.
     whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
     return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
 
@@ -216,7 +223,7 @@ def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    """Convert whole numbers, as bytes in big-endian two's complement, to decimals of 128 bits."""
+    """Convert unscaled values, which are bytes in big-endian two's complement, to 128-bit decimals."""
     assert kind.parts is not None
     precision, scale = kind.parts
     filled = values.fill_null(b"\0")
@@ -233,7 +240,7 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
         wide[rows, 16 - length :] = digits
     little = np.ascontiguousarray(wide[:, ::-1])
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [None, pa.py_buffer(little.tobytes())])
-    # A value with more digits than the schema allows is refused, even if the column has room for it.
+    # A value with more digits than the schema allows is refused, even if it would fit the column.
     made.validate(full=True)
     made.cast(pa.decimal128(precision, scale))
     return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type)).cast(type)
@@ -260,7 +267,7 @@ def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _require(values: pa.Array, pattern: str) -> None:
-    """Raise `ValueError` if a text does not match the pattern."""
+    """Raise `ValueError` if one of the texts does not match the pattern."""
     if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
         raise ValueError(pattern)
 

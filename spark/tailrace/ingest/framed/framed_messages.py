@@ -1,10 +1,11 @@
-"""Read a topic's messages in Confluent's wire format: a zero byte, the id of the schema, and the encoded record.
+"""Read messages in Confluent's wire format from a topic: a zero byte, the id of the schema, and the encoded record.
 
-The same code reads Arrow tables for both engines: for DuckDB in this process, and for Spark in its Python workers. Only
-this process sends requests to the registry, so the workers of a cluster need no access to the registry and no secret.
+The code in this module reads Arrow tables. DuckDB uses this code in this process, and Spark uses it in its Python
+workers. Only this process sends requests to the schema registry, so the workers of a cluster need neither access to the
+registry nor its credentials.
 
-A message is rejected, with its bytes and the reason, if its schema is unknown or if it does not match its schema. An
-unreadable line of JSON is handled in the same way (`ingest.parsing`).
+If the schema of a message is unknown, or if the message does not match its schema, the message is rejected, and its
+bytes and the reason are stored. An unreadable line of JSON is handled in the same way (`ingest.parsing`).
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from tailrace.model.logs.log import SIGN, Log, too_large
 from tailrace.sql.terms import quoted
 
 HEAD = 5
-"""The number of bytes before the body of a message: a zero byte, and the schema's id in four bytes, big-endian."""
+"""The number of bytes before the body of a message: a zero byte, and four bytes for the schema's id (big-endian)."""
 
 
 @dataclass(frozen=True)
 class ReadableSchema:
-    """A schema in the form that workers receive: an Avro schema as in the registry, a Protobuf schema compiled.
+    """A schema in the form that is sent to workers: for Avro, the registry's text; for Protobuf, a compiled schema.
 
-    `unreadable` is the reason why records of the schema cannot be read; empty if they can be read.
+    `unreadable` is the reason why records with this schema cannot be read; it is empty if they can be read.
     """
 
     registered: RegisteredSchema
@@ -61,11 +62,13 @@ class ReadableSchema:
 
 
 Schemas: TypeAlias = Mapping[int, ReadableSchema]
-"""The schemas of a micro-batch by their ids. Ids that the registry does not know are left out."""
+"""The schemas of a micro-batch's messages, by schema id. Ids that the schema registry does not know are missing."""
 
 
 class FramedMessages:
-    """The reader of a topic's messages, for a log of changes or a log whose `messages` are Avro or Protobuf."""
+    """A reader for a topic's messages. The log is a log of a table's changes, or its `messages` are Avro or
+    Protobuf.
+    """
 
     def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
         self.log, self.registry = log, registry
@@ -73,15 +76,16 @@ class FramedMessages:
         self._looked_at, self._fields = set[int](), list[Sequence[str]]()
 
     def new_fields(self) -> list[Sequence[str]]:
-        """Return the field names of each schema that first occurred after the last call of this method."""
+        """Return the field names of the schemas that have first occurred since the last call of this method."""
         found, self._fields = self._fields, []
         return found
 
     def rows(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> pa.Table:
-        """Read a micro-batch's records into this process, with the columns of `read_messages`.
+        """Read the records of a micro-batch into this process, with the same columns as `read_messages` returns.
 
-        In a log of changes, a message without a value only tells a compacted topic to forget a row. Such a message is
-        not a record, but `blank` counts it. Raises `RegistryError` if the registry does not return the schemas.
+        In a log of changes, a message without a value is a tombstone, which only causes a compacted topic to delete
+        earlier messages. A tombstone is not a record, but it is counted in `blank`. Raises `RegistryError` if the
+        registry does not return the schemas.
         """
         lines = raw_messages(spark, batch)
         if self.log.signed:
@@ -93,7 +97,9 @@ class FramedMessages:
         return framed_records(self.log, self._schemas(sorted(ids)), lines)
 
     def frame(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> DataFrame:
-        """Read a micro-batch's records with Spark. The columns and the possible errors are the same as for `rows`."""
+        """Read the records of a micro-batch with Spark. The columns and the possible errors are the same as for
+        `rows`.
+        """
         messages = own_batch(spark, batch)
         lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
         if self.log.signed:
@@ -101,7 +107,7 @@ class FramedMessages:
         return lines.mapInArrow(over_batches(_reading(self.log, self._found(messages))), self._schema)
 
     def nothing(self, spark: SparkSession) -> DataFrame:
-        """Return a frame without records."""
+        """Return a frame with the same columns and no records."""
         return empty_frame(spark, self._schema)
 
     @property
@@ -111,7 +117,7 @@ class FramedMessages:
         return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
 
     def _found(self, messages: DataFrame) -> Schemas:
-        """Return the schemas of the messages in a frame."""
+        """Return the schemas of all messages in a frame, by id."""
         if self.registry is None:
             return {}
         framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
@@ -129,11 +135,11 @@ class FramedMessages:
 
 
 def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
-    """Return the field names of a schema's record types; the list is empty if the schema's records cannot be read."""
+    """Return the field names of each record type in a schema; empty if records with this schema cannot be read."""
     if schema.unreadable:
         return []
     if schema.descriptors:
-        # A message type that shares no field name with the log's columns is not a type of the log's messages.
+        # If a message type shares no field name with the log's columns, the log's messages do not have this type.
         return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
     with suppress(UnreadableSchemaError):
         avro = AvroSchema(schema.registered)
@@ -152,7 +158,7 @@ def _compiled(schema: RegisteredSchema, messages: str) -> ReadableSchema:
 
 
 def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark's workers call with the batches of a partition."""
+    """Return the function that Spark's workers apply to the record batches of a partition."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -163,8 +169,11 @@ def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]],
 
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
-    """Read messages (`plain_json.LINES`) into the log's columns; rows of misfits have their error and their bytes."""
-    # There may be several chunks, because Arrow counts the bytes of a chunk in 32 bits.
+    """Read messages (`plain_json.LINES`) into the log's columns.
+
+    A rejected message has a row with its bytes and the error.
+    """
+    # There may be more than one chunk, because the offsets in an Arrow chunk have 32 bits.
     chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
     return pa.concat_tables([schema_of(log).empty_table(), *(_of_chunk(log, schemas, one) for one in chunks)])
 
@@ -188,7 +197,7 @@ def _read(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
 
 def _ids(values: pa.Array) -> pa.Array:
-    """Return the schema ids of messages; null for a message that does not begin as the wire format requires."""
+    """Return the schema id of each message; it is null if a message does not begin as the wire format requires."""
     head = pc.binary_slice(values, 0, HEAD)
     framed = pc.fill_null(pc.and_(pc.equal(pc.binary_length(head), HEAD), pc.starts_with(head, b"\0")), False)
     heads = pc.if_else(framed, head, pa.scalar(bytes(HEAD), pa.binary()))
@@ -198,7 +207,7 @@ def _ids(values: pa.Array) -> pa.Array:
 
 
 def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table) -> pa.Table:
-    """Read the messages that have the same schema."""
+    """Read messages that all have the same schema."""
     reader = "the registry does not know it" if schema is None else _reader(_Hashed(log), schema)
     if isinstance(reader, AvroChanges):
         read = reader.read(without_head(_one_chunk(lines["_bytes"]), HEAD))
@@ -214,7 +223,7 @@ def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table
 
 
 def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
-    """Build the rows of change records: retracted rows, added rows, and rejected messages."""
+    """Build the output rows for change records: retracted rows, added rows, and rows for rejected messages."""
     misfits, sides = dict(changed.misfits), list[tuple[pa.Table, pa.Array]]()
     for side, sign in zip(SIDES, (-1, 1), strict=True):
         there = changed.there[side].copy()
@@ -228,13 +237,13 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
     wrong = pa.array(sorted(misfits), pa.int64())
     nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
     rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
-    # A message is accepted or rejected as a whole.
+    # If one row of a message does not fit, the message is rejected as a whole, so its other row is removed.
     rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
     return pa.concat_tables([*rows, rejected])
 
 
 def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
-    """Reject messages, all for the same reason, without reading them."""
+    """Return rows that reject all of these messages for the same reason, without reading the messages."""
     columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
     for place, value in enumerate(lines["_bytes"].to_pylist()):
         misfits[place] = "there is no value" if value is None else reason
@@ -244,7 +253,7 @@ def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
 def _judged(
     log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits, sign: int | None = None
 ) -> pa.Table:
-    """Build the rows of records; the rows of misfits have their error and their bytes."""
+    """Build the output rows for records; the row of a misfit has the record's bytes and the error."""
     schema, rows = schema_of(log), len(lines)
     places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
     if log.arrival_time is not None:
@@ -265,7 +274,7 @@ def _judged(
 
 
 def _lack(log: Log, table: pa.Table, place: int) -> str:
-    """Return the reason why a record does not fit although all of its values have their types."""
+    """Return the reason why a record does not fit the log although each of its values has the declared type."""
     first, last = instant(log.earliest), instant(log.latest)
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         at = None if column is None else table[column][place].cast(pa.int64()).as_py()
@@ -289,7 +298,7 @@ def _lack(log: Log, table: pa.Table, place: int) -> str:
 
 
 def _shown(micros: int) -> str:
-    """Return an instant as text in Spark's format, or as a number if it is beyond Python's calendar.
+    """Return an instant as text in Spark's format; if Python's calendar does not contain the instant, return a number.
 
     >>> _shown(253370764800000000), _shown(-500000), _shown(10**18)
     ('9999-01-01 00:00:00', '1969-12-31 23:59:59.5', '1000000000000000000 µs since 1970')
@@ -304,7 +313,7 @@ def _shown(micros: int) -> str:
 
 @dataclass(frozen=True)
 class _Hashed:
-    """A wrapper that makes a log usable as a cache key."""
+    """A wrapper that makes a log hashable, so that it can be a cache key."""
 
     log: Log
 
@@ -314,7 +323,7 @@ class _Hashed:
 
 @lru_cache(maxsize=KEPT)
 def _reader(hashed: _Hashed, schema: ReadableSchema) -> AvroBodies | AvroChanges | ProtobufBodies | str:
-    """Return the reader for a schema's records, or the reason why there is no reader."""
+    """Return the reader for records with this schema, or the reason why they cannot be read."""
     if schema.unreadable:
         return schema.unreadable
     try:

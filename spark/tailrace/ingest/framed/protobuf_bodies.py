@@ -1,10 +1,10 @@
-"""Read the bodies of Protobuf messages that share one schema, with Google's library.
+"""Read the bodies of Protobuf messages that have the same schema, with Google's library.
 
-A body begins with the path of its message type in the schema's file, as Confluent's serializers write it: the number of
-indexes and then the indexes, as zigzag varints; a single zero means the first type. The process that sends requests to
-the registry compiles each schema once with `protoc`, so the registry only needs to have the text of the schema. Fields
-are read with calls that loop over all messages in C. If a body is not a message, the bodies are split in halves until
-that body is found.
+A body begins with the path of its message type in the schema's file, in the format of Confluent's serializers: the
+number of indexes, followed by the indexes, as zigzag varints; a single zero stands for the first type. The process that
+requests schemas from the registry compiles each schema once with `protoc`, so the registry only needs to return the
+text of the schema. Fields are read with calls that loop over all messages in C. If a body is not a valid message, the
+batch of bodies is bisected until that body is found.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
 
 SHAPES = 16
-"""The maximum number of different type prefixes in a batch that are read in bulk. Bodies with other prefixes are read
-one by one.
+"""The maximum number of different message types for which the bodies of a batch are read in bulk.
+
+Bodies of further message types are read one by one.
 """
 
 
 def compile_schema(schema: RegisteredSchema) -> bytes:
-    """Compile a schema and return the set of its files' descriptors; the schema's own file comes last.
+    """Compile a schema; return its descriptor set, in which the schema's own file comes last.
 
-    Raises `UnreadableSchemaError` with the output of `protoc`.
+    Raises `UnreadableSchemaError` if the schema cannot be compiled; the message contains the output of `protoc`.
     """
     with tempfile.TemporaryDirectory(dir=process_folder()) as name:
         folder = Path(name)
@@ -65,7 +66,9 @@ def compile_schema(schema: RegisteredSchema) -> bytes:
 
 
 def message_fields(descriptors: bytes) -> list[list[str]]:
-    """Return the field names of each message type, including nested types, in a compiled schema's own file."""
+    """Return the field names of each message type, including nested types, that a compiled schema's own file
+    declares.
+    """
     types = list(descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1].message_type)
     for type in types:
         types += type.nested_type
@@ -73,7 +76,9 @@ def message_fields(descriptors: bytes) -> list[list[str]]:
 
 
 class ProtobufBodies:
-    """A reader for the messages of a compiled schema, of any of its types, which reads them into a log's columns."""
+    """A reader that converts the bodies of messages with one compiled schema, of any message type, to a log's
+    columns.
+    """
 
     def __init__(self, log: Log, descriptors: bytes) -> None:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
@@ -84,7 +89,10 @@ class ProtobufBodies:
         self._types = dict[tuple[int, ...], _MessageType | str]()
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies into the log's columns. A body that is not a message is a misfit, and its columns are null."""
+        """Convert bodies to the log's columns.
+
+        If a body is not a valid message, its columns are null, and the reason is returned.
+        """
         parts, misfits = list[tuple[pa.Array, dict[str, pa.Array]]](), Misfits()
         nowhere = SchemaColumns(self._log, {}, {})
         for path, places, rest in self._by_type(bodies, misfits):
@@ -97,7 +105,7 @@ class ProtobufBodies:
             parts.append((places, columns))
         if len(parts) == 1 and len(parts[0][0]) == len(bodies):
             return parts[0][1], misfits
-        # Restore the order of the bodies. A body without a message type is in none of the parts, so its columns are
+        # Restore the original order of the bodies. A body without a message type is in no part, so its columns are
         # null.
         places = pa.concat_arrays([pa.array([], pa.int64()), *(places for places, _ in parts)])
         order = pc.index_in(pa.array(range(len(bodies)), pa.int64()), value_set=places)
@@ -107,7 +115,9 @@ class ProtobufBodies:
         return made, misfits
 
     def _by_type(self, bodies: pa.Array, misfits: Misfits) -> Iterable[tuple[tuple[int, ...], pa.Array, pa.Array]]:
-        """Divide the bodies by message type; yield the indexes, the positions, and the bodies without the indexes."""
+        """Divide the bodies by message type; yield the type's path of indexes, the positions, and the remaining
+        bytes.
+        """
         places = pa.array(range(len(bodies)), pa.int64())
         for _ in range(SHAPES):
             if not len(bodies):
@@ -137,7 +147,7 @@ class ProtobufBodies:
         return self._types[path]
 
     def _name(self, path: tuple[int, ...]) -> str:
-        """Return the full name of the message type at a path of indexes."""
+        """Return the full name of the message type to which a path of indexes leads."""
         names, there = [self._file.package] if self._file.package else [], self._file.message_type
         for index in path:
             if not 0 <= index < len(there):
@@ -148,7 +158,7 @@ class ProtobufBodies:
 
 
 class _MessageType:
-    """A reader of the messages of one type."""
+    """A reader for messages of one message type."""
 
     def __init__(self, log: Log, pool: DescriptorPool, name: str) -> None:
         descriptor = pool.FindMessageTypeByName(name)
@@ -177,24 +187,24 @@ class _MessageType:
         return made, {**unlike, **misfits}
 
     def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
-        """Read the fields of the bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a message."""
+        """Read the fields of bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a valid message."""
         messages = list(map(self._class.FromString, bodies.to_pylist()))
         return {name: field.values(messages) for name, field in self._fields.items()}
 
 
 _NO_MESSAGE = (DecodeError, ValueError, OverflowError, pa.ArrowException)
-"""The errors that protobuf and Arrow raise for bytes that are not a message of the type."""
+"""The errors that protobuf and Arrow raise for bytes that are not a valid message of the type."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field, whose values are read from many messages at once."""
+    """A field of a message type; its values are read from many messages at once."""
 
     field: FieldDescriptor
     kind: Kind
 
     def values(self, messages: list[Any]) -> pa.Array:
-        """Read the raw values; a value is null if its message lacks the field and the schema has no default."""
+        """Return the field's raw value per message; null if a message lacks the field and the schema has no default."""
         name = self.field.name
         wrapped = self.field.message_type
         if wrapped is not None and wrapped.full_name == _TIMESTAMP:
@@ -202,7 +212,7 @@ class _Field:
             nanos = pa.array(list(map(attrgetter(f"{name}.nanos"), messages)), pa.int64())
             if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
                 raise ValueError(f"the nanoseconds of {name} are not below a second")
-            # Truncate to microseconds. Nanoseconds count forward from their second, also before 1970.
+            # Round down to microseconds. In Protobuf, nanoseconds count forward from their second, even before 1970.
             found = pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
         else:
             read = list(map(attrgetter(name if wrapped is None else f"{name}.value"), messages))
@@ -221,7 +231,7 @@ class _Field:
         return {number: value.name for number, value in self.field.enum_type.values_by_number.items()}
 
     def _named(self, numbers: list[int]) -> list[str]:
-        """Return the names of enum values. Raises `ValueError` for a number that has no name in the schema."""
+        """Return the names for numbers of an enum. Raises `ValueError` if the schema has no name for a number."""
         try:
             return list(map(self._names.__getitem__, numbers))
         except KeyError as error:
@@ -229,7 +239,7 @@ class _Field:
 
 
 def _kind(field: FieldDescriptor) -> Kind | str:
-    """Return the kind of a field, or a description for people if no column can hold the field's values."""
+    """Return the kind of a field. If no column can hold its values, return a description for users instead."""
     if field.is_repeated:
         return "a list or a map"
     if field.message_type is None:
@@ -247,9 +257,9 @@ def _kind(field: FieldDescriptor) -> Kind | str:
 
 
 def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
-    """Read the indexes of a message type at the start of a body; return their bytes and the indexes.
+    """Read the path of indexes that identifies a body's message type; return the path's bytes and the indexes.
 
-    The indexes are None if they are invalid.
+    The indexes are None if the path is invalid.
 
     >>> _path(bytes([0, 8, 1])), _path(bytes([4, 2, 0, 8])), _path(bytes([128]))
     ((b'\\x00', (0,)), (b'\\x04\\x02\\x00', (1, 0)), (b'', None))
@@ -267,7 +277,7 @@ def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int | None, int]:
-    """Read a zigzag varint at a position; return the number (None if invalid) and the position after it."""
+    """Read a zigzag varint at position `at`; return the number (None if invalid) and the position after the varint."""
     number = 0
     for place, byte in enumerate(body[at : at + 5]):
         number |= (byte & 127) << 7 * place
@@ -277,7 +287,7 @@ def _varint(body: bytes, at: int) -> tuple[int | None, int]:
 
 
 _DEEPEST = 100
-"""The maximum nesting depth of message types."""
+"""The maximum depth to which message types may be nested."""
 
 _NO_INDEXES = "the bytes do not begin with the place of a message type"
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -294,6 +304,6 @@ _KINDS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_STRING: kinds.TEXT,
     FieldDescriptor.TYPE_BYTES: kinds.BYTES,
     FieldDescriptor.TYPE_ENUM: kinds.STRING,
-    # A group: an obsolete kind of field, which current schemas do not have.
+    # Groups are obsolete: a current schema has no fields of this kind.
     FieldDescriptor.TYPE_GROUP: kinds.NULL,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Match the fields of a registered schema with a log's columns, by each column's name or one of its former names.
+"""Match the fields of a registered schema with a log's columns, by the columns' names and aliases.
 
-A column that the schema lacks is null, like a column that a line of JSON lacks. All mismatches are found together,
-before any record is read.
+If the schema has no field for a column, the column is null, as it is for a line of JSON without the column. All
+mismatches are found together, before any record is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tailrace.model.logs.log import Log
 
 
 class UnreadableSchemaError(Exception):
-    """No records of a schema can be read; the message states the reason."""
+    """The error for a schema with which no record can be read; the message states the reason."""
 
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """For each column of a log: the field from which it is read, and the kind of that field."""
+    """The mapping from a log's columns to the fields from which they are read, and to the kinds of these fields."""
 
     log: Log
     fields: Mapping[str, str]
@@ -30,12 +30,12 @@ class SchemaColumns:
 
     @classmethod
     def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
-        """Match the fields `there`, each with its kind or a description, with the log's columns.
+        """Match the log's columns with the fields `there`, a mapping from field name to kind.
 
-        A field has a description instead of a kind if no column can hold its values.
+        If no column can hold a field's values, the field has a description instead of a kind.
 
-        In a log of changes, the event time is not read from a field. Raises `UnreadableSchemaError` with all
-        mismatches.
+        In a log of changes, the event time is not read from a field of the row. If there are mismatches,
+        `UnreadableSchemaError` is raised, with a list of all mismatches.
         """
         fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
         for column, type in log.columns.items():
@@ -64,11 +64,11 @@ class SchemaColumns:
 
     @property
     def raw(self) -> dict[str, pa.DataType]:
-        """The Arrow types of the fields' raw values, by the names of the fields."""
+        """The Arrow type of the raw values of each field that is read, by the name of the field."""
         return {self.fields[column]: kind.raw for column, kind in self.kinds.items()}
 
     def columns(self, values: Mapping[str, pa.Array], rows: int) -> tuple[dict[str, pa.Array], Misfits]:
-        """Convert the raw values of fields (by field name) to the log's columns; return the columns and the misfits."""
+        """Convert raw values, by field name, to the log's columns; return the columns and the misfits."""
         schema, made, misfits = schema_of(self.log), dict[str, pa.Array](), Misfits()
         for column, type in self.log.columns.items():
             to = schema.field(column).type

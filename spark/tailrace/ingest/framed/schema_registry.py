@@ -1,7 +1,8 @@
 """Request the schemas of messages from a schema registry with Confluent's interface, which other registries also offer.
 
-The schema of an id never changes, so each schema is requested once and kept. If the registry does not know an id, the
-record is rejected. If the registry does not answer, the epoch fails without loss, and is read again later.
+The schema with a given id never changes, so each schema is requested once and cached. If the registry does not know the
+id in a message, the message is rejected. If the registry does not answer, the epoch fails without loss of data, and is
+read again later.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from tailrace.ingest.sources import SourceError
 from tailrace.settings import Settings
 
 KEPT = 1000
-"""The maximum number of schemas that are kept."""
+"""The maximum number of schemas that are cached."""
 
 CONNECT, ANSWER = 5, 20
-"""The maximum number of seconds to wait for a connection, and for the answer to a request."""
+"""The maximum number of seconds to wait for a connection, and the maximum number of seconds to wait for an answer."""
 
 ATTEMPTS = 4
-"""The number of attempts after which a registry counts as not answering."""
+"""The maximum number of attempts for a request; after that, the registry counts as not answering."""
 
 _UNKNOWN_SCHEMA = 40403
 _AGAIN = (429, 500, 502, 503, 504)
 
 
 class RegistryError(SourceError):
-    """The schema registry fails: `found` describes the failure, and `mend` the remedy."""
+    """The error for a failure of the schema registry: `found` describes the failure, and `mend` describes the
+    remedy.
+    """
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -41,15 +44,15 @@ class RegistryError(SourceError):
 
 
 class _AwayError(Exception):
-    """A request to the registry got no answer."""
+    """The error for a request to which the schema registry gave no answer."""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema from the registry: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
+    """A schema from the schema registry: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
 
-    `references` has the names and texts of the schemas that the schema refers to. Each schema in `references` comes
-    after the schemas that it refers to.
+    `references` has the names and texts of the schemas to which this schema refers, directly or indirectly. In
+    `references`, a schema comes after the schemas to which it refers itself.
     """
 
     id: int
@@ -59,22 +62,23 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """A client of the registry that the settings name."""
+    """A client of the schema registry that the settings name."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises `RegistryError` if the settings name no registry."""
+        """Open a session for requests. Raises `RegistryError` if the settings name no schema registry."""
         if settings.schema_registry_uri is None:
             raise RegistryError("no schema registry is set", "set TAILRACE_SCHEMA_REGISTRY_URI to its address")
         self.uri = settings.schema_registry_uri.rstrip("/")
         self._session = Session()
         self._session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
-        # `auth` is always set, even without a credential; otherwise, `requests` would use the user's `.netrc`.
+        # Always set `auth`, even without credentials. Otherwise, `requests` would use the credentials in the user's
+        # `.netrc`.
         self._session.auth = _auth(settings)
         self._by = "TAILRACE_SCHEMA_REGISTRY_" + ("TOKEN" if settings.schema_registry_token else "CREDENTIAL")
         self._kept = LRUCache[int, RegisteredSchema](KEPT)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
-        """Return the schemas with these ids, leaving out ids that the registry does not know.
+        """Return the schemas with these ids, by id; ids that the registry does not know are left out.
 
         Raises `RegistryError` if the registry does not answer, refuses the request, or is not a registry.
         """
@@ -86,9 +90,9 @@ class SchemaRegistry:
         return found
 
     def subjects(self) -> list[str]:
-        """Return the registry's subjects, to check that the registry answers and allows reading.
+        """Return the names of the registry's subjects.
 
-        Raises the same errors as `schemas`.
+        The method is used to test whether the registry answers and allows reading. Raises the same errors as `schemas`.
         """
         answer = self._get("subjects")
         if not isinstance(answer, list):
@@ -103,7 +107,7 @@ class SchemaRegistry:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise self._none(f"answers {str(answer)[:100]!r} when asked for schema {id}")
         references = dict(self._referred(answer, {}))
-        # If the answer has no kind, the schema is an Avro schema, because registries first had only Avro schemas.
+        # If the answer names no kind, the schema is Avro, because the first registries had only Avro schemas.
         return RegisteredSchema(id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(references.items()))
 
     def _referred(self, answer: Any, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -119,7 +123,7 @@ class SchemaRegistry:
             yield name, referred["schema"]
 
     def _get(self, path: str) -> Any:
-        """Return the registry's answer to a request, or None if the registry does not know the schema."""
+        """Send a request to the registry; return its answer, or None if the registry does not know the schema."""
         try:
             for attempt in stamina.retry_context(
                 on=_AwayError, attempts=ATTEMPTS, timeout=60.0, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1

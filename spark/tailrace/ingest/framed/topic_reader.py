@@ -1,4 +1,4 @@
-"""Choose the reader of a topic whose messages are changes or have their schemas in a registry."""
+"""Choose the reader for topics with change records or with messages whose schemas are in a schema registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessages | None:
-    """Return the reader of a topic with changes, or with messages whose schemas are registered; None for other sources.
+    """Return the reader for a topic with change records or with registered schemas; return None for any other source.
 
     Raises `SourceError` if the settings name no registry, if a package is missing, or if the source of a log of changes
     is not a topic.
@@ -25,7 +25,7 @@ def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessage
     if log.messages == "json" and not log.signed:
         return None
     try:
-        # Imported here because only such topics need the packages.
+        # The module is imported here because only topics with change records or registered schemas need its packages.
         from tailrace.ingest.framed.framed_messages import FramedMessages
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""The basics that all parts of a definition use: instants, types, values, names, expressions and conditions."""
+"""The basic modules that all parts of a definition use: instants, types, values, names, expressions and conditions."""

@@ -1,8 +1,8 @@
-"""The few operations that triggers, combiners and transitions use, so that they are written once for all executions.
+"""The few operations from which triggers, combiners and transitions are built, once for all executions.
 
-A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With `Scalars`, the call
-`o.at_least(fresh, n)` computes the result at once from Python values. The native execution has another algebra, whose
-operations write Spark SQL. Each rule has a single definition, so the executions cannot disagree about a rule.
+A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With the algebra `Scalars`,
+this call computes the result at once from Python values. The native execution has another algebra, whose operations
+build Spark SQL expressions. Each rule has a single definition, so the executions cannot disagree about a rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ Term: TypeAlias = Any
 
 
 class Algebra(Protocol):
-    """The operations on terms that every execution must provide. Boolean terms are never null; numbers may be null."""
+    """The operations on terms that the algebra of each execution must provide.
+
+    Boolean terms are never null; numbers may be null.
+    """
 
     def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
         """Return a constant of a column type."""
@@ -30,36 +33,39 @@ class Algebra(Protocol):
     def add(self, a: Term, b: Term, type: str) -> Term:
         """Add a and b exactly, as `type`.
 
-        Raises `AnswerError`, or the execution's equivalent error, if the sum does not fit.
+        If the sum does not fit `type`, the operation raises `AnswerError` or the equivalent error of the execution's
+        engine.
         """
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         """Subtract b from a exactly, as `type`."""
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
-        """Multiply a by b exactly, as `type`; both factors are whole numbers of at most 38 digits."""
+        """Multiply a by b exactly, as `type`; a and b must be whole numbers of at most 38 digits."""
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
         """Compute `a + b`, `a - b` or `a * b` exactly, as `type`.
 
         The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
-        must have room for every result.
+        must have enough digits for every possible result.
         """
 
     def floored(self, a: Term, by: int) -> Term:
-        """Divide a whole number by a positive whole number and round down; null for null."""
+        """Divide a whole number by a positive whole number, and round down; the result is null if the number is
+        null.
+        """
 
     def converted(self, a: Term, type: str) -> Term:
-        """Convert an exact number to a decimal type that has room for its digits; null for null."""
+        """Convert an exact number to a decimal type with enough digits; the result is null if the number is null."""
 
     def size(self, a: Term) -> Term:
-        """Return the number of bytes of a string in UTF-8; the string may not be null."""
+        """Return the number of bytes of a string in UTF-8; the string must not be null."""
 
     def at_least(self, a: Term, b: Term) -> Term:
-        """Return True if a >= b; neither a nor b may be null."""
+        """Return True if a >= b; neither a nor b can be null."""
 
     def equal(self, a: Term, b: Term) -> Term:
-        """Return True if a = b; neither a nor b may be null."""
+        """Return True if a = b; neither a nor b can be null."""
 
     def every(self, *terms: Term) -> Term:
         """Return True if all terms are true; without terms, the result is true."""
@@ -77,7 +83,9 @@ class Algebra(Protocol):
         """Return True if a term is null."""
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        """Return True if a term is not null and `holds` returns true for it; the result is false for null."""
+        """Return True if a term is not null and `holds` returns true for it; the result is false if the term is
+        null.
+        """
 
     def least(self, a: Term, b: Term) -> Term:
         """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null."""
@@ -89,105 +97,112 @@ class Algebra(Protocol):
         """Divide a by b, as a double; the caller must ensure that b is not zero."""
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
-        """Return the number of whole periods from `offset` to `at`, rounded down."""
+        """Return how many whole periods lie between `offset` and `at`, rounded down; all arguments are in
+        microseconds.
+        """
 
     def micros(self, a: Term) -> Term:
-        """Convert an instant of a timestamp column to microseconds since 1970; null for null."""
+        """Convert an instant from a timestamp column to microseconds since 1970; null stays null."""
 
     def wide(self, a: Term) -> Term:
-        """Convert a value of an int column to a bigint; null for null."""
+        """Convert a value of an int column to a bigint; the result is null if the value is null."""
 
     def real(self, a: Term, type: str) -> Term:
         """Convert a number of `type` (a bigint or a decimal) to the closest double."""
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
-        """Return the last `unit` digits of a decimal of `type`, with the sign of the decimal.
+        """Return the last `unit` digits of a decimal of type `type`, with the sign of the decimal.
 
         The result is the remainder after division by `unit_power(unit, type)`.
         """
 
     def quotient(self, a: Term, unit: int, type: str) -> Term:
-        """Return the digits of a decimal of `type` above the last `unit` digits (`remainder`), as a whole number."""
+        """Return a decimal of type `type` without its last `unit` digits (`remainder`), as a whole number."""
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Combine a sum of upper digits and a sum of last `unit` digits into a number of `type`.
+        """Combine two sums into one number: `high` is a sum of upper digits, and `low` is a sum of last `unit` digits.
 
-        The result is null if the number does not fit `type`.
+        The result is null if the combined number does not fit `type`.
         """
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        """Normalize the two sums that `joined` takes.
+        """Return the two sums that `joined` takes in a normalized form, which depends only on the combined number.
 
-        If the number fits `type`, the result is zero and the number. Otherwise, the result is the number's upper digits
-        and its last `unit` digits.
+        If the combined number fits `type`, return zero and the whole number. Otherwise, return the number's upper
+        digits and its last `unit` digits.
         """
 
     def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Convert the two sums that `joined` takes to the closest double.
+        """Convert the number that the two sums of `joined` represent to the closest double.
 
         The number may have more digits than `type` allows.
         """
 
     def narrow(self, a: Term) -> Term:
-        """Convert a whole number of at most 38 digits to a bigint; null if a bigint cannot hold the number."""
+        """Convert a whole number of at most 38 digits to a bigint; the result is null if it does not fit a bigint."""
 
     def beyond(self, a: Term) -> Term:
-        """Return a whole number of at most 38 digits if a bigint cannot hold it, otherwise null."""
+        """Return a whole number of at most 38 digits unchanged if it does not fit a bigint; otherwise, return null."""
 
     def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
-        """Return n times the sum of the squares, minus the square of the total, as the closest double.
+        """Compute n times the sum of the squares, minus the square of the total; return the closest double.
 
-        All arguments are whole numbers. `squares` has the last `unit` digits of the sum of the squares, and `high` has
-        the other digits.
+        All arguments are whole numbers. The sum of the squares is passed in two parts: `squares` for the last `unit`
+        digits, and `high` for the upper digits.
         """
 
     def text(self, *terms: Term) -> Term:
-        """Concatenate texts and whole numbers of at most 38 digits; null if at least one term is null."""
+        """Concatenate strings and whole numbers of at most 38 digits; the result is null if at least one term is
+        null.
+        """
 
     def listed(self, *terms: Term) -> Term:
-        """Join the texts that are not null, with a semicolon between them; null if all texts are null."""
+        """Join the strings that are not null, separated by semicolons; the result is null if all strings are null."""
 
     def stamped(self, at: Term, a: Term) -> Term:
-        """Pair a value with an instant in microseconds; null for a null value.
+        """Pair a value with an instant in microseconds; the result is null if the value is null.
 
-        Stamped values are ordered by instant first, then by value.
+        The pairs are ordered by their instants first, and then by their values.
         """
 
     def unstamped(self, a: Term) -> Term:
-        """Return the value of a pair that `stamped` made; null for null."""
+        """Return the value of a pair that `stamped` created; the result is null if the pair is null."""
 
     def no_values(self, type: str) -> Term:
-        """Return the empty list of a list type."""
+        """Return the empty list of the list type `type`."""
 
     def alone(self, a: Term, type: str) -> Term:
-        """Return a list of this type with a single value, or the empty list for null."""
+        """Return a list of this type that contains only the value; if the value is null, the list is empty."""
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        """Merge two lists of this type into one sorted list; a value appears as often as in both lists together."""
+        """Merge two lists of this type into one sorted list, which contains every occurrence of a value in either
+        list.
+        """
 
     def united(self, a: Term, b: Term) -> Term:
-        """Merge two lists into one sorted list in which each value appears once."""
+        """Merge two lists into one sorted list, which contains each different value once."""
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
-        """Return the largest values of two lists together, at most `most` values, in descending order."""
+        """Return the largest values of two lists together, in descending order, but at most `most` values."""
 
     def field(self, a: Term, name: str) -> Term:
-        """Return a named field of a struct; null for null."""
+        """Return a named field of a struct; the result is null if the struct is null."""
 
     def highest(self, a: Term, by: str) -> Term:
-        """Return the values of a list that have the highest value of field `by`, in order.
+        """Return the elements with the highest value in field `by` from a list, in sorted order.
 
-        Values with null in this field are dropped.
+        Elements whose field `by` is null are dropped.
         """
 
     def once(self, a: Term, type: str) -> Term:
-        """Return a list of counted values with one row: the value, and 1 as its count.
+        """Return a list of counted values with one row: the value `a` with the count 1.
 
-        For null, the result is the empty list. `type` is the type of a row with the columns `value` and `n`.
+        If the value is null, the list is empty. `type` is the type of the list, whose rows have the columns `value` and
+        `n`.
         """
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
-        """Merge two lists of counted values of this type in order, and add up the counts.
+        """Merge two lists of counted values into one sorted list of this type, and add up the counts of equal values.
 
         Values whose count is 0 are dropped.
         """
@@ -196,19 +211,23 @@ class Algebra(Protocol):
         """Negate every count of a list of counted values."""
 
     def distinct(self, a: Term) -> Term:
-        """Return the values of a list of counted values whose count is above 0, each value once, in order."""
+        """Return the different values whose count is above 0, in sorted order, from a list of counted values."""
 
     def spread(self, a: Term) -> Term:
-        """Return the values of a list of counted values, each value repeated as often as its count, in order."""
+        """Return a sorted list in which each value of a list of counted values is repeated as often as its count."""
 
     def end(self, a: Term, *, last: bool) -> Term:
-        """Return the smallest (with `last`, the largest) value whose count is above 0; null if no count is above 0."""
+        """Return the smallest value (with `last`, the largest) whose count is above 0; null if there is no such
+        value.
+        """
 
     def length(self, a: Term) -> Term:
         """Return the number of values in a list."""
 
     def ranked(self, a: Term, share: float) -> Term:
-        """Return the quantile of a list at `share`, by the nearest-rank method; null for the empty list."""
+        """Return the quantile of a list at `share` by the nearest-rank method; the result is null if the list is
+        empty.
+        """
 
 
 _EXACT = Context(prec=80)
@@ -408,7 +427,10 @@ class Scalars:
 
 
 def sort_key(value: Any) -> tuple[bool, bool, Any]:
-    """Return the sort key of a value: null is first, NaN is after all numbers, and structs sort field by field."""
+    """Return the sort key of a value.
+
+    Null sorts first, NaN sorts after all numbers, and structs are compared field by field.
+    """
     if isinstance(value, dict):
         return (True, False, tuple(sort_key(one) for one in value.values()))
     odd = value != value
@@ -429,7 +451,7 @@ def _whole(a: Any, b: Any) -> bool:
 
 
 def _before(a: Any, b: Any) -> bool:
-    """Return True if a sorts before b or equal to b.
+    """Return True if a sorts before b, or if a and b are equal.
 
     NaN sorts after all numbers, as in Spark SQL. Values with an instant (`stamped`) sort by instant first.
     """

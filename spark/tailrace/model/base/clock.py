@@ -1,4 +1,4 @@
-"""The clock of an epoch: an input of the step, which is recorded with the epoch (rules T2 and T3)."""
+"""The clock of an epoch, which is an input of `step` and is recorded together with the epoch (rules T2 and T3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, days, duration, tex
 
 @dataclass(frozen=True)
 class Clock:
-    """An epoch's number, its watermark at the end, and its processing time; both times are in microseconds.
+    """An epoch's number, the watermark at the end of the epoch, and its processing time. Times are in microseconds.
 
     `signals` has the names of the external signals that arrived with the epoch.
     """
@@ -21,10 +21,10 @@ class Clock:
     signals: tuple[str, ...] = ()
 
     def after(self, before: Clock | None) -> Clock:
-        """Return this clock after checking that it may follow `before`.
+        """Return this clock unchanged if it may follow `before`.
 
-        Raises `ClockError` if the watermark or the processing time goes back, or if the epoch's number does not
-        increase (rule T3).
+        Raises `ClockError` if the watermark or the processing time is lower than in `before`, or if the epoch's number
+        is not higher (rule T3).
         """
         if before is not None:
             for name in ("epoch", "watermark", "processing_time"):
@@ -36,7 +36,7 @@ class Clock:
 
 
 def behind(watermark: int, now: int | None) -> int | None:
-    """Return by how many microseconds a watermark is behind the current time `now`.
+    """Return by how many microseconds a watermark is behind the current time `now`; negative if it is ahead.
 
     Returns None if `now` is None, or if the watermark is at the beginning or the end of time.
 
@@ -47,18 +47,18 @@ def behind(watermark: int, now: int | None) -> int | None:
 
 
 AHEAD = duration(days(1))
-"""The maximum time by which a watermark may be ahead of the clock without a warning.
+"""The maximum time by which a watermark may be ahead of the current time before a warning is shown.
 
-The maximum is not zero, because some logs contain future events.
+The maximum is not zero, because some logs contain events with times in the future.
 """
 
 
 def ahead(watermark: int, now: int | None) -> int:
     """Return by how many microseconds a watermark is ahead of the current time `now`.
 
-    Returns 0 if the watermark is less than a day ahead, or at the beginning or the end of time. If a single record has
-    an event time far in the future, within the bounds of its log, the watermark advances to this event time. All
-    records that arrive afterwards are then too late.
+    Returns 0 if the watermark is at most a day ahead, or at the beginning or the end of time. A watermark can be far
+    ahead because of a single record: if the event time of a record is in the future, but within the bounds of its log,
+    the watermark advances to this event time. All records that arrive later are then too late.
 
     >>> ahead(3 * AHEAD, AHEAD) // AHEAD, ahead(AHEAD, AHEAD), ahead(END_OF_TIME, AHEAD)
     (2, 0, 0)

@@ -1,8 +1,8 @@
-"""Conditions on a record's columns, as data; a punctuation trigger, for example, waits for a condition.
+"""Conditions on the columns of a record, represented as data.
 
-A condition is a term of the algebra, so it has the same meaning in every execution. A condition is true or false, never
-unknown: a comparison with a missing value is false, and the negation of this comparison is true. So `~Match(c, "==",
-v)` does not mean `!=`.
+For example, a punctuation trigger waits for a condition. A condition is evaluated in the algebra, so it has the same
+meaning in every execution. A condition is true or false, never unknown: a comparison is false if the column's value is
+missing, and the negation of this comparison is then true. So `~Match(c, "==", v)` differs from `Match(c, "!=", v)`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Match(Condition):
 
 @dataclass(frozen=True)
 class Missing(Condition):
-    """The condition that a column has no value."""
+    """The condition that the value of a column is missing."""
 
     column: str
 
@@ -114,7 +114,7 @@ class Missing(Condition):
 
 @dataclass(frozen=True)
 class _Pair(Condition):
-    """The base class of `Both` and `Either`, which have two conditions."""
+    """The base class of `Both` and `Either`, which combine two conditions."""
 
     one: Condition
     other: Condition
@@ -142,7 +142,7 @@ class Either(_Pair):
 class Not(Condition):
     """The negation of a condition.
 
-    A record with a missing value does not meet a comparison, so the record meets the negation of the comparison.
+    A record whose value is missing does not meet a comparison, so it meets the negation of that comparison.
     """
 
     one: Condition
@@ -154,7 +154,7 @@ class Not(Condition):
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a condition; a value that is not a `Condition` is itself a fault."""
+    """Find the faults of a condition. If the value is not a `Condition`, the value itself is the only fault."""
     if isinstance(condition, Condition):
         return condition.faults(path, types)
     return [Fault(path, condition, "a condition", 'write for example Match("kind", "==", "end")')]

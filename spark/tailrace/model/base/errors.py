@@ -1,6 +1,7 @@
-"""The errors that Tailrace raises: each derives from `TailraceError` and from the built-in exception that fits.
+"""The errors that Tailrace raises.
 
-A message names the invalid value, the expected value, and the setting or flag that solves the problem.
+Each error class derives from `TailraceError` and from a suitable built-in exception. An error message names the invalid
+value, the expected value, and the setting or flag that solves the problem.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Fault:
     """A mistake in a definition or a setting.
 
     `path` names the location (for example `when.early.count`), and `value` is the value found there. `expected`
-    describes valid values, and `remedy` says what to write instead.
+    describes the valid values, and `remedy` says what the user should write instead.
     """
 
     path: str
@@ -32,7 +33,7 @@ class Fault:
 
 
 def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
-    """Return the fault for a column that the log does not have; `columns` are the log's columns."""
+    """Return the fault for a reference to a column that the log does not have; `columns` are the log's columns."""
     return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
 
 
@@ -49,7 +50,7 @@ def share_faults(path: str, value: object, remedy: str) -> Iterator[Fault]:
 
 
 class DefinitionError(TailraceError, ValueError):
-    """An invalid definition; `faults` has all faults of the definition.
+    """The error for an invalid definition; `faults` contains all faults of the definition.
 
     >>> print(DefinitionError("hourly", [Fault("where.size", 0, "more than zero", "write Fixed(hours(1))")]))
     definition 'hourly' has 1 fault:
@@ -65,7 +66,7 @@ class DefinitionError(TailraceError, ValueError):
 
 
 class ClockError(TailraceError, ValueError):
-    """The error for a clock that goes back: watermarks and processing times may never go back (rule T3)."""
+    """The error for a clock with a lower watermark or processing time than the clock before it (rule T3)."""
 
 
 class AnswerError(TailraceError, ArithmeticError):
@@ -73,14 +74,17 @@ class AnswerError(TailraceError, ArithmeticError):
 
 
 class RecordError(TailraceError, ValueError):
-    """The error for a record that a definition cannot process: only this record is rejected, with this reason."""
+    """The error for a record that a definition cannot process.
+
+    Only this record is rejected; the error's message is the reason.
+    """
 
 
 def failure(error: Exception) -> str:
-    """Return the reason for rejecting a record for which custom code raised this error.
+    """Return the reason for rejecting a record, given the error that custom code raised for the record.
 
     For a Tailrace error, the reason is the error's message; for other errors, the reason is the error's type and
-    message. A table can store the reason of any error, because the text is valid UTF-8 and has a maximum length.
+    message. The reason can always be stored in a table, because it is valid UTF-8 and has a maximum length.
     """
     try:
         words = str(error)
@@ -91,10 +95,10 @@ def failure(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Return a one-line text of an error.
+    """Describe an error in one line.
 
-    For a Tailrace error, the text is the first paragraph of its message. For other errors, the text is the error's type
-    and the first line of its message.
+    For a Tailrace error, the line is the first paragraph of the error's message. For other errors, the line is the
+    error's type and the first line of its message.
 
     >>> line_of(ValueError("odd\\nand more")), line_of(KeyError()), line_of(RecordError("so\\nit is\\n\\nmore"))
     ('ValueError: odd', 'KeyError', 'so it is')
@@ -103,14 +107,14 @@ def line_of(error: Exception) -> str:
     if isinstance(error, TailraceError):
         return " ".join(words.split("\n\n", 1)[0].split()) or kind
     if (raised := _RAISED.search(words)) is not None:
-        # The Python code of an executor failed: the message has a traceback, followed by the original error.
+        # If Python code on an executor fails, the error's message is a traceback that ends with the original error.
         return raised[1]
     first = next(iter(words.splitlines()), "")
     return f"{kind}: {first}" if first else kind
 
 
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
-"""A regular expression for a Python traceback; its group is the line that names the error."""
+"""A regular expression for a Python traceback; its only group matches the line that names the error."""
 
 _MOST = 500
-"""The maximum length of an error's text, in characters; a longer text is cut."""
+"""The maximum length of the reason for a rejection, in characters; a longer text is cut off."""

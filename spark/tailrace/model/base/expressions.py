@@ -1,13 +1,13 @@
-"""Expressions over the columns of one record, as data: terms of the algebra with the same meaning in every execution.
+"""Expressions that compute a value from one record's columns, represented as data with one meaning in every execution.
 
-In an expression, an instant counts as the microseconds since 1970, and a duration counts as its length in microseconds.
-So the difference of two instants can be divided by a duration, for example to count minutes. The result of a
-computation with a missing value is missing.
+In an expression, an instant is represented by the microseconds since 1970, and a duration by its length in
+microseconds. So the difference of two instants can be divided by a duration, for example to count minutes. If an
+operand is missing, the result is missing as well.
 
 A result that does not fit its type is also null, but it counts as a fault of the record. `Expression.missing`
-distinguishes this null from an ordinary null, so an execution can detect the fault without raising an error. Only
-results of type bigint may not fit, because a decimal result type has enough digits for every result. `Expression.unfit`
-lists the parts of an expression whose result may not fit.
+distinguishes the null of a result that does not fit from the null of a missing value, so an execution can detect the
+fault without raising an error. Only a result of type bigint can fail to fit, because a decimal result type has enough
+digits for every result. `Expression.unfit` lists the parts of an expression whose result may fail to fit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts, is_exact_number
 
 _BIGINT_DIGITS = 20
-"""The number of decimal digits that `Arithmetic` reserves for a bigint operand."""
+"""The number of decimal digits that `Arithmetic` reserves for an operand of type bigint."""
 
 _BIGINT = (-(2**63), 2**63 - 1)
 """The smallest and the largest whole number that a bigint can hold."""
 
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "bigint": _BIGINT, "timestamp": (BEGINNING, END_OF_TIME)}
-"""The smallest and the largest value of a column, for each type that expressions treat as a whole number."""
+"""The smallest and the largest value of a column of each type that expressions treat as a whole number."""
 
 Bounds = tuple[int, int]
 
@@ -43,25 +43,26 @@ class Expression:
     """The base class of expressions; the operators `+`, `-`, `*` and `//` compute exact results."""
 
     def type(self, types: Mapping[str, str]) -> str:
-        """Return the column type of the expression for columns of these types."""
+        """Return the column type of the expression, given the names and types of the columns."""
         raise NotImplementedError
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return the value for a record with these column values; null if the value does not fit its type."""
+        """Return the value of the expression for a record; the value is null if it does not fit its type."""
         raise NotImplementedError
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return True if the value is missing because a column that the expression uses is null."""
+        """Return True if the value is missing, that is, null because a column that the expression uses is null."""
         raise NotImplementedError
 
     def bounds(self, types: Mapping[str, str]) -> Bounds:
-        """Return the smallest and the largest possible value of an expression of type bigint."""
+        """Return the smallest and the largest possible value of an expression whose type is bigint."""
         return _BIGINT
 
     def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the outermost parts of the expression, as text, whose value may not fit its type.
+        """Return the parts of the expression, as text, whose value may fail to fit its type.
 
-        The result is empty if the column types guarantee that all values fit.
+        Of two nested parts whose values may fail to fit, only the outer part is returned. The result is empty if the
+        column types guarantee that all values fit.
 
         >>> (Col("n") * Col("n") + 1).unfit({"n": "int"}), (Col("n") * Col("n") + 1).unfit({"n": "bigint"})
         ((), ('(n * n) + 1',))
@@ -69,7 +70,7 @@ class Expression:
         return ()
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the expression for columns of these types."""
+        """Find the faults of the expression, given the names and types of the columns."""
         raise NotImplementedError
 
     def __add__(self, other: Expression | Constant) -> Expression:
@@ -181,7 +182,9 @@ class Value(Expression):
 
 @dataclass(frozen=True)
 class Arithmetic(Expression):
-    """The sum, difference or product of two exact numbers; missing if at least one of the numbers is missing.
+    """The sum, difference or product of two exact numbers.
+
+    The result is missing if at least one of the numbers is missing.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> cost = Col("clicks") * Decimal("0.05")
@@ -225,7 +228,9 @@ class Arithmetic(Expression):
         return self.left.unfit(types) + self.right.unfit(types)
 
     def _range(self, types: Mapping[str, str]) -> Bounds:
-        """Return the smallest and the largest possible result, even if a bigint cannot hold these numbers."""
+        """Return the smallest and the largest possible result; these two numbers may be outside the range of a
+        bigint.
+        """
         compute = {"+": add, "-": sub, "*": mul}[self.operator]
         ends = [compute(a, b) for a in self.left.bounds(types) for b in self.right.bounds(types)]
         return min(ends), max(ends)
@@ -254,7 +259,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True)
 class Whole(Expression):
-    """A whole number or instant, divided by a whole number or duration and rounded down.
+    """A whole number or instant that is divided by a whole number or duration; the result is rounded down.
 
     The result is missing if the dividend is missing.
     """
@@ -301,11 +306,11 @@ class Whole(Expression):
 
 @dataclass(frozen=True)
 class If(Expression):
-    """A choice between two values of one type, depending on a condition on the record.
+    """A choice between two values of the same type; the choice depends on a condition on the record.
 
-    If the two values are exact numbers of different types, the result type has the digits of both types. Without
-    `otherwise`, the value is missing if the record does not meet the condition; counts and sums of the value then
-    ignore the record.
+    If the two values are exact numbers of different types, the result type has enough digits for both. If `otherwise`
+    is left out, the value is missing for records that do not meet the condition; a count or a sum of the value ignores
+    such records.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.conditions import Match
@@ -374,7 +379,7 @@ class If(Expression):
 
 
 def _common(first: str, second: str) -> str:
-    """Return a type with enough digits for two types of exact numbers; for other types, return the first type."""
+    """Return a type with enough digits for both types of numbers; for other types, return the first type."""
     if first == second or not (is_exact_number(first) and is_exact_number(second)):
         return first
     (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (first, second))
@@ -382,7 +387,7 @@ def _common(first: str, second: str) -> str:
 
 
 def _inner(part: Expression) -> str:
-    """Return a part of an expression as text, in parentheses if the part has an operator."""
+    """Return the text of an operand in an expression, in parentheses if the operand itself has an operator."""
     return f"({part})" if isinstance(part, Arithmetic | Whole) else str(part)
 
 
@@ -391,7 +396,7 @@ def _expression(value: Expression | Constant) -> Expression:
 
 
 def expression_faults(path: str, value: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of an expression; a value that is not an `Expression` is itself a fault."""
+    """Find the faults of an expression. If the value is not an `Expression`, the value itself is the only fault."""
     if isinstance(value, Expression):
         return value.faults(path, types)
     return [Fault(path, value, "an expression", 'write for example Col("price") * 2')]

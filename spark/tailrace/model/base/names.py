@@ -1,4 +1,4 @@
-"""The names that a definition may use for its parts, and the names that are reserved for Tailrace's tables."""
+"""The rules for the names that a definition may use, and the names that Tailrace reserves for its own tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESERVED = frozenset({
     "event_time", "behind", "reason", "unanswered", "source_partition", "source_offset", "when",
 })
 # fmt: on
-"""Reserved column names: the tables of a pipeline have columns with these names."""
+"""Reserved column names: the tables of a pipeline have columns of their own with these names."""
 
 # fmt: off
 RESERVED_KEYS = RESERVED | {
@@ -27,11 +27,11 @@ RESERVED_KEYS = RESERVED | {
     "watermark_after", "watermark_before", "wrong",
 }
 # fmt: on
-"""Column names that are reserved in keys, because queries of an epoch have columns with these names."""
+"""Column names that must not be used in keys, because queries of an epoch have their own columns with these names."""
 
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
-    """Find the faults of the name of a log, column, definition or result."""
+    """Find the faults of a name: of a log, a column, a definition or a result."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")

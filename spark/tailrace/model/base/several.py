@@ -1,4 +1,4 @@
-"""A field of a definition that holds several values and also accepts a single value, as in `key="user"`."""
+"""A field type for definitions: the field stores several values but also accepts a single value, as in `key="user"`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Several(Generic[T]):
-    """A field of a frozen dataclass that always holds a tuple, by default an empty tuple.
+    """A field of a frozen dataclass whose value is always a tuple; the default is an empty tuple.
 
-    `Several` is a descriptor, so that type checkers know both types: a caller may pass one value or several values, and
-    the attribute is a tuple.
+    `Several` is a descriptor, so that type checkers know two types: the type of the argument, which is one value or
+    several values, and the type of the attribute, which is a tuple.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Several(Generic[T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> tuple[T, ...]:
-        # Dataclasses read the default of a field from the class.
+        # If there is no instance, return the empty tuple: `dataclass` reads the default of a field from the class.
         return () if instance is None else instance.__dict__[self._name]
 
     def __set__(self, instance: Any, value: T | Iterable[T]) -> None:

@@ -11,10 +11,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 BEGINNING = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
-"""The instant before every event: the initial watermark, and the start of the global window."""
+"""The instant before all events: the initial watermark, and the start of the global window."""
 
 END_OF_TIME = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
-"""The instant after every event: the watermark of an input that has ended, and the end of the global window."""
+"""The instant after all events: the watermark of an input that has ended, and the end of the global window."""
 
 _DAY = 86_400_000_000
 FIRST_DAY, LAST_DAY = BEGINNING // _DAY, END_OF_TIME // _DAY
@@ -49,7 +49,7 @@ def days(count: float) -> timedelta:
 
 
 def waits(value: object) -> bool:
-    """Return True if a value is a duration of zero or more."""
+    """Return True if a value is a duration, and the duration is not negative."""
     return isinstance(value, timedelta) and value >= timedelta(0)
 
 
@@ -65,7 +65,7 @@ def duration(length: timedelta) -> int:
 def instant(moment: datetime | int) -> int:
     """Convert an instant to microseconds since 1970; an integer is returned unchanged.
 
-    Raises `ValueError` for a `datetime` without a time zone, because its instant would be a guess.
+    Raises `ValueError` for a `datetime` without a time zone, because it does not define an instant.
 
     >>> instant(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000
@@ -75,12 +75,12 @@ def instant(moment: datetime | int) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone: write it with one, for example +00:00")
     since = moment - EPOCH
-    # Dividing by `_MICROSECOND` returns the same result but takes twice as long.
+    # Dividing by the constant `_MICROSECOND` would return the same result but take twice as long.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(micros: int) -> datetime:
-    """Convert microseconds since 1970 to a `datetime` in UTC; the inverse of `instant`.
+    """Convert microseconds since 1970 to a `datetime` in UTC. The function `moment` is the inverse of `instant`.
 
     >>> instant(moment(1_357_000_000_123_456))
     1357000000123456
@@ -89,7 +89,7 @@ def moment(micros: int) -> datetime:
 
 
 def text(micros: int) -> str:
-    """Return an instant as text for people to read; the beginning and the end of time are shown as words.
+    """Return an instant as text for users; the beginning and the end of time are returned as words.
 
     >>> text(0), text(END_OF_TIME), text(BEGINNING)
     ('1970-01-01T00:00:00Z', 'end of time', 'beginning')
@@ -102,12 +102,12 @@ def text(micros: int) -> str:
 
 
 def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
-    """Find the fault of a value that must be a duration of more than zero; `example` shows a valid value."""
+    """Find the fault of a value if it is not a positive duration; `example` shows a valid value in the fault."""
     if not isinstance(value, timedelta) or value <= timedelta(0):
         yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
 
 
 def offset_faults(path: str, value: object) -> Iterable[Fault]:
-    """Find the fault of an offset from 1970 that is not a duration."""
+    """Find the fault of an offset from 1970 if it is not a duration."""
     if not isinstance(value, timedelta):
         yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

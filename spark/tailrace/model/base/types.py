@@ -16,10 +16,10 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 MAX_PRECISION = 38
 
 WHOLE = f"decimal({MAX_PRECISION},0)"
-"""The type that can hold the sum of any number of 64-bit whole numbers."""
+"""The type of a total of 64-bit whole numbers; it is large enough for any realistic number of values."""
 
 ROOM = 10
-"""The number of digits that a total has in addition to the digits of its values, enough for ten billion values."""
+"""The number of digits by which a total's type is longer than its values' type: enough for ten billion values."""
 
 
 @lru_cache(maxsize=256)
@@ -34,7 +34,7 @@ def decimal_parts(name: str) -> tuple[int, int] | None:
 
 
 def is_type(name: object) -> bool:
-    """Return True if `name` is a column type: a type of `SIMPLE`, or `decimal(precision,scale)`.
+    """Return True if `name` is the name of a column type: a name in `SIMPLE`, or `decimal(precision,scale)`.
 
     >>> is_type("decimal(10,2)"), is_type("decimal(40,2)"), is_type("number")
     (True, False, False)
@@ -74,7 +74,7 @@ def struct_fields(name: str) -> dict[str, str] | None:
     for letter in name.removeprefix("struct<").removesuffix(">"):
         depth += letter in "<("
         depth -= letter in ">)"
-        # Only a comma outside all brackets separates two fields.
+        # Only a comma that is outside all brackets separates two fields of the struct.
         if letter == "," and depth == 0:
             fields.append("")
         else:
@@ -83,7 +83,7 @@ def struct_fields(name: str) -> dict[str, str] | None:
 
 
 def struct_type(fields: Mapping[str, str]) -> str:
-    """Write the type of a struct with these fields.
+    """Return the struct type that has these fields.
 
     >>> struct_type({"at": "timestamp", "price": "decimal(8,2)"})
     'struct<at:timestamp,price:decimal(8,2)>'
@@ -92,12 +92,12 @@ def struct_type(fields: Mapping[str, str]) -> str:
 
 
 def is_exact_number(name: str) -> bool:
-    """Return True if a total of values of this type does not depend on their order: for integers and decimals."""
+    """Return True for integers and decimals: the total of such values does not depend on the order of addition."""
     return name in INTEGERS or decimal_parts(name) is not None
 
 
 def sum_type(name: str) -> str:
-    """Return the type for a total of values of type `name`: a bigint, or a decimal with ten more digits.
+    """Return the type for the total of values of type `name`: a bigint, or a decimal with ten more digits.
 
     >>> sum_type("int"), sum_type("decimal(10,2)"), sum_type("decimal(36,2)")
     ('bigint', 'decimal(20,2)', 'decimal(38,2)')
@@ -109,7 +109,7 @@ def sum_type(name: str) -> str:
 
 
 def may_outgrow(name: str) -> bool:
-    """Return True if a total of a few values of type `name` may not fit the total's type, `sum_type(name)`.
+    """Return True if the total of even a few values of type `name` may overflow the total's type, `sum_type(name)`.
 
     >>> may_outgrow("bigint"), may_outgrow("int"), may_outgrow("decimal(27,2)"), may_outgrow("decimal(28,2)")
     (True, False, False, True)
@@ -119,7 +119,7 @@ def may_outgrow(name: str) -> bool:
 
 
 def unit_power(unit: int, type: str) -> Decimal:
-    """Return ten to the power `unit`, times the smallest positive number of a decimal type.
+    """Return ten to the power `unit`, multiplied by the smallest positive number of a decimal type.
 
     >>> unit_power(3, "decimal(10,2)"), unit_power(1, "decimal(10,2)")
     (Decimal('1E+1'), Decimal('0.1'))
@@ -128,7 +128,7 @@ def unit_power(unit: int, type: str) -> Decimal:
 
 
 def exact(share: float) -> Decimal:
-    """Return a share as the decimal number that a definition contains, not as the exact value of the nearest double.
+    """Convert a share from a double to the decimal number that the definition's source text shows.
 
     >>> exact(0.28) * 25, 0.28 * 25
     (Decimal('7.00'), 7.000000000000001)

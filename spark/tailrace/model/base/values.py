@@ -1,4 +1,4 @@
-"""Conversion of Python values to column types; a value that cannot be converted exactly raises an error."""
+"""Conversion of Python values to column types. An error is raised if a value cannot be converted exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of_value(value: Any, type: str) -> Any:
 def fitter(type: str) -> Callable[[Any], Any]:
     """Return a function that converts a value, or null, to a column type.
 
-    The function does the same as `of_value`, but the type is evaluated only once.
+    The returned function does the same as `of_value`, but the type is parsed only once.
 
     >>> fitter("string")("a"), fitter("string")(None), fitter("int")(3)
     ('a', None, 3)
@@ -45,9 +45,10 @@ def fitter(type: str) -> Callable[[Any], Any]:
 
 
 def _text(given: Any) -> Any:
-    """Return a text or null unchanged.
+    """Return a string or null unchanged.
 
-    Raises `ValueError` for any other value, and for a text with an unpaired surrogate, which cannot be encoded.
+    Raises `ValueError` for any other value, and for a string with an unpaired surrogate, which cannot be encoded in
+    UTF-8.
     """
     if given is None:
         return None
@@ -84,10 +85,10 @@ def fitted_number(value: Any, type: str) -> Any:
 
 
 def _double(value: Any) -> float:
-    """Convert a number to the nearest double. Raises `ValueError` if no double is close enough.
+    """Convert a number to the nearest double. Raises `ValueError` if too much would be lost.
 
-    No double is close enough to a whole number that no double represents exactly, to a number that is too large, or to
-    a number that is so small that it becomes zero.
+    The error is raised for an integer that no double represents exactly, for a number that is too large for a double,
+    and for a decimal so small that its nearest double is zero.
     """
     try:
         made = float(value)
@@ -100,13 +101,13 @@ def _double(value: Any) -> float:
 _DIGITS = Context(prec=160)
 
 _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
-"""The range of whole numbers of each integer type."""
+"""The range of each integer type: the whole numbers that the type can hold."""
 
 
 def in_utc(at: datetime) -> datetime:
-    """Convert an instant to UTC; an instant without a time zone is assumed to be in UTC already.
+    """Convert a `datetime` to UTC. A `datetime` without a time zone is assumed to be in UTC already.
 
-    Raises `ValueError` for an instant that lies outside the years 1 to 9999 in UTC.
+    Raises `ValueError` if the result is outside the years 1 to 9999.
     """
     try:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -115,5 +116,5 @@ def in_utc(at: datetime) -> datetime:
 
 
 def no_value() -> Any:
-    """Raise `ValueError`, because the given value is not a value of the type."""
+    """Raise `ValueError`. Callers use this function in expressions, for a value that does not fit its type."""
     raise ValueError

@@ -1,1 +1,1 @@
-"""Combiners, which compute the results of a window; their accumulators can be merged in any order."""
+"""Combiners, which compute the results of windows; the accumulators of a combiner can be merged in any order."""

@@ -1,4 +1,6 @@
-"""Merging of many accumulators in an order that copies a growing accumulator only a few times, not once per record."""
+"""Merging of many accumulators in pairs of similar size, so that a growing accumulator is not copied once per
+record.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ def total(
 ) -> Accumulator:
     """Merge all accumulators in one call; there must be at least one accumulator.
 
-    The result is the same as the result of `Merging`, which takes one accumulator at a time.
+    The result is the same as with `Merging`, to which accumulators are added one at a time.
 
     >>> held = Merging()
     >>> for one in "abcdefghijk":
@@ -28,7 +30,7 @@ def total(
 
 
 class Merging(Generic[Accumulator]):
-    """A collection of accumulators that are added one at a time and merged in pairs of equal size.
+    """A collection to which accumulators are added one at a time, and which merges them in pairs of equal size.
 
     The function `merged` must be associative.
 
@@ -45,7 +47,7 @@ class Merging(Generic[Accumulator]):
         self._held: list[tuple[int, Accumulator]] = []
 
     def add(self, accumulator: Accumulator, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> None:
-        """Add an accumulator, and merge accumulators of equal size."""
+        """Add an accumulator to the collection; then merge accumulators of equal size, if there are any."""
         size = 1
         while self._held and self._held[-1][0] == size:
             accumulator = merged(self._held.pop()[1], accumulator)
@@ -53,7 +55,9 @@ class Merging(Generic[Accumulator]):
         self._held.append((size, accumulator))
 
     def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """Merge all accumulators in the order in which they were added; there must be at least one accumulator."""
+        """Merge all accumulators of the collection, in the order in which they were added; there must be at least
+        one.
+        """
         *others, (_, total) = self._held
         for _, one in reversed(others):
             total = merged(one, total)

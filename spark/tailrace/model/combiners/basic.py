@@ -1,13 +1,13 @@
-"""Combiners, which compute the results of a window; accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
+"""Combiners, which compute the results of windows (Dataflow Model, 2.2 and 3.3).
 
-A combiner declares the named parts of its accumulator. For each part, the combiner declares how two values merge
-(`Merge`: by addition, by the minimum, by the maximum and so on) and which value a record adds. The combiner also
-declares how to compute the result from the parts. These declarations are data and terms of the algebra, so the same
-definition is used in every execution.
+Accumulators can be merged in any order. A combiner declares the named parts of its accumulator. For each part, the
+combiner declares how two values of the part are merged (`Merge`: by addition, by taking the minimum or the maximum, and
+so on) and which value a record adds to the part. The combiner also declares how to compute the result from the parts.
+The declarations of a combiner are data and terms of the algebra, so all executions use the same declarations.
 
-A total is never rounded: it is exact, or its result is null with a reason. A sum of doubles would depend on the order
-of addition, so stream, backfill and replay could return different rows. Therefore a column to be summed must be an
-integer or a decimal.
+A total is never rounded. If an exact total does not fit its type, the result is null, and the reason is stored. A sum
+of doubles would depend on the order of addition, so a stream, a backfill and a replay could return different rows.
+Therefore only integer and decimal columns can be summed.
 """
 
 from __future__ import annotations
@@ -29,27 +29,29 @@ class Merge(Enum):
     LEAST = "least"
     GREATEST = "greatest"
     GATHER = "gather"
-    """All values of both parts, in order."""
+    """The merged part contains all values of both parts, in sorted order."""
     UNITE = "unite"
-    """All different values of both parts, each value once, in order."""
+    """The merged part contains each different value of both parts once, in sorted order."""
     TOP = "top"
-    """The largest values of both parts, in descending order."""
+    """The merged part contains the largest values of both parts, in descending order."""
     HIGHEST = "highest"
-    """The values of both parts that have the highest value of one of their fields, in order."""
+    """The merged part contains the values of both parts that have the highest value in field `by`, in sorted order."""
     COUNT = "count"
-    """All different values of both parts with their total counts, in order, without values whose count is 0."""
+    """The merged part has each different value with the sum of its counts, in order, without values whose count is
+    0.
+    """
     OWN = "own"
-    """The custom combiner's `merge` method merges the parts."""
+    """The custom combiner's method `merge` merges the two parts."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an accumulator: its name, its column type, and the way in which it merges.
+    """A part of an accumulator: its name, its column type, and the way in which the part is merged.
 
-    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares the field `by`. If `kept` is another type, the part has
-    two columns in tables: a column of type `kept`, and a column of the part's type for values that do not fit
-    (`columns`). A part with a `unit` holds the sum of the last `unit` digits of numbers; the part `<name>_high` holds
-    the sum of the other digits.
+    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares the field `by`. If `kept` is set, the part has two columns
+    in tables (`columns`): a column of the smaller type `kept`, and a column of the part's type for values that do not
+    fit `kept`. If `unit` is set, the part contains the sum of the last `unit` digits of the numbers; another part,
+    `<name>_high`, contains the sum of the upper digits.
     """
 
     name: str
@@ -61,7 +63,7 @@ class Part:
     unit: int = 0
 
     def columns(self, name: str) -> dict[str, str]:
-        """Return the names and types of the columns that the part has in tables in which the part is called `name`."""
+        """Return the names and types of the part's columns in tables, if the part is called `name`."""
         return {name: self.kept, f"{name}_over": self.type} if self.kept else {name: self.type}
 
     @property
@@ -71,19 +73,20 @@ class Part:
 
     @property
     def has_zero(self) -> bool:
-        """Whether this part of an empty accumulator is a value instead of null."""
+        """Whether this part has a value, and not null, in an empty accumulator."""
         return self.merge is Merge.ADD or self.is_list
 
     def zero(self, o: Algebra) -> Term:
-        """Return this part of an empty accumulator, which contains no records."""
+        """Return the value of this part in an empty accumulator, to which no record has been added."""
         if self.is_list:
             return o.no_values(self.type)
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
-        """Merge this part of two accumulators; the operation is associative and commutative, and `zero` is its unit.
+        """Merge this part of two accumulators.
 
-        For a custom combiner, the part calls the combiner's `merge` instead (`tailrace.model.combiners.own`).
+        The operation is associative and commutative, and `zero` is its neutral element. For a custom combiner, this
+        method calls the combiner's `merge` instead (`tailrace.model.combiners.own`).
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
@@ -101,12 +104,12 @@ class Part:
 
 
 class Combiner:
-    """The base class of combiners, with the declarations that every combiner has."""
+    """The base class of combiners; it declares the members that every combiner has."""
 
     gives: str | None = None
     """The type of the result; None if the result has the type of the column."""
 
-    # For type checkers, these are read-only properties, so that a combiner may define them as fields, attributes or
+    # Type checkers see these members as read-only properties. So a combiner may define them as fields, attributes or
     # properties.
     if TYPE_CHECKING:
 
@@ -117,22 +120,22 @@ class Combiner:
 
         @property
         def uncombines(self) -> bool:
-            """Whether a retracted accumulator can be removed from a merged accumulator."""
+            """Whether the accumulator of retracted records can be removed from a merged accumulator."""
             raise NotImplementedError
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the parts of the accumulator for a column of this type."""
+        """Return the parts of the combiner's accumulator; `type` is the type of the combiner's column."""
         raise NotImplementedError
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """Return the values that one record adds to the parts.
+        """Return the value that one record adds to each part.
 
         `value` is the record's value in the combiner's column, which may be null; `type` is the type of this column.
         """
         raise NotImplementedError
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result of an accumulator from its parts."""
+        """Compute the combiner's result from the parts of an accumulator."""
         raise NotImplementedError
 
     def result_type(self, type: str | None) -> str:
@@ -140,11 +143,11 @@ class Combiner:
         return self.gives or type or "string"
 
     def leaves(self, type: str | None) -> bool:
-        """Return True if a result for a column of this type may not fit the result type; such a result is null."""
+        """Return True if a result may not fit the result type; such a result is null."""
         return False
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Return the reason, as text, why an accumulator has no result.
+        """Return the reason why an accumulator has no result, as text.
 
         The reason is null if the accumulator has a result or contains no values.
         """
@@ -156,14 +159,14 @@ class Combiner:
 
 
 UNIT = 28
-"""The number of trailing digits that a total of large decimals adds up in a separate part.
+"""The number of trailing digits that are added up in a separate part, for the total of large decimals.
 
-The sum of a billion numbers with this many digits fits a decimal.
+The sum of a billion numbers with 28 digits fits a decimal of 38 digits.
 """
 
 
 def total_parts(name: str, type: str) -> tuple[Part, ...]:
-    """Return the parts of an exact total of values of this type; the parts do not overflow for any number of values.
+    """Return the parts for an exact total of values of this type. No part overflows, however many values are added.
 
     >>> [part.name for type in ("int", "bigint", "decimal(30,2)") for part in total_parts("total", type)]
     ['total', 'total', 'total', 'total_high']
@@ -176,12 +179,14 @@ def total_parts(name: str, type: str) -> tuple[Part, ...]:
 
 
 def split_parts(name: str, type: str) -> tuple[Part, Part]:
-    """Return the two parts of a total of this type: one for the last digits of numbers, one for the other digits."""
+    """Return the two parts for a total of this type: one part for the last digits, and one part for the upper
+    digits.
+    """
     return Part(name, type, Merge.ADD, unit=UNIT), Part(f"{name}_high", WHOLE, Merge.ADD)
 
 
 def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
-    """Return the values that a number adds to the parts of `total_parts`; the number may not be null."""
+    """Return the value that a number adds to each part of `total_parts`; the number must not be null."""
     if type == "bigint" or not may_outgrow(type):
         return (number,)
     return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
@@ -193,7 +198,7 @@ def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
 
 @dataclass(frozen=True)
 class Count(Combiner):
-    """The number of records, or the number of records with a value in `column`.
+    """The number of records or, with `column`, the number of records that have a value in this column.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Count().lift(Scalars(), None, None), Count("delay").lift(Scalars(), None, "int")
@@ -217,17 +222,18 @@ class Count(Combiner):
 
 @dataclass(frozen=True)
 class _Total(Combiner):
-    """The base class of `Sum` and `Mean`: an exact total of values, and their number.
+    """The base class of `Sum` and `Mean`, which compute the exact total and the number of a column's values.
 
-    The total never overflows: it has 38 digits for 64-bit numbers, and it has two parts for decimals of nearly 38
-    digits.
+    The total never overflows: the total of 64-bit numbers has 38 digits, and the total of decimals with nearly 38
+    digits is split into two parts.
     """
 
     column: str
     uncombines: ClassVar[bool] = True
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        # An existing table gets a new column of the accumulator as its last column, so the upper digits go last.
+        # The part for the upper digits must be the last part, because a column that is added to an existing table
+        # becomes its last column.
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
@@ -301,7 +307,7 @@ class Mean(_Total):
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         zero = o.literal(0, "bigint")
         none = o.equal(parts["n"], zero)
-        # The divisor is never zero, because an SQL engine may compute both branches.
+        # An SQL engine may compute both branches of the condition, so the divisor must never be zero.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
         return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))
 
@@ -314,7 +320,7 @@ class Mean(_Total):
 
 @dataclass(frozen=True)
 class Extreme(Combiner):
-    """The base class of combiners that keep the smallest or the largest value: `Min`, `Max` and `AnyValue`."""
+    """The base class of combiners that keep a column's smallest or largest value: `Min`, `Max` and `AnyValue`."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -334,7 +340,7 @@ class Extreme(Combiner):
 class Min(Extreme):
     """The smallest of a column's values; null if there are no values.
 
-    The accumulator of `Min` cannot remove a retracted value (`uncombines`).
+    A retracted value cannot be removed from the accumulator of `Min` (`uncombines`).
     """
 
     _merge: ClassVar[Merge] = Merge.LEAST
@@ -344,7 +350,7 @@ class Min(Extreme):
 class Max(Extreme):
     """The largest of a column's values; null if there are no values.
 
-    The accumulator of `Max` cannot remove a retracted value (`uncombines`).
+    A retracted value cannot be removed from the accumulator of `Max` (`uncombines`).
     """
 
     _merge: ClassVar[Merge] = Merge.GREATEST
@@ -354,7 +360,7 @@ class Max(Extreme):
 class AnyValue(Extreme):
     """The smallest of a column's values, for columns in which any value will do; null if there are no values.
 
-    Use `AnyValue` for a column that has only one value in each window, such as a name that belongs to the key.
+    Use `AnyValue` for a column that has the same value in all records of a key, such as the name that belongs to an id.
     """
 
     _merge: ClassVar[Merge] = Merge.LEAST
@@ -362,7 +368,7 @@ class AnyValue(Extreme):
 
 @dataclass(frozen=True)
 class _Truth(Combiner):
-    """The base class of `AllTrue` and `AnyTrue`: the number of values, and the number of true values."""
+    """The base class of `AllTrue` and `AnyTrue`, which count a column's values and its true values."""
 
     column: str
     uncombines: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Combiners that depend on event time: the first and the last value of a window."""
+"""Combiners that depend on event time: they return the first or the last value of a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tailrace.model.combiners.basic import Combiner, Extreme, Merge, Part
 
 
 class ByTime:
-    """The base class of combiners whose `lift` takes a value with its record's event time (`Algebra.stamped`)."""
+    """The base class of combiners whose `lift` takes a value paired with the record's event time
+    (`Algebra.stamped`).
+    """
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,10 @@ class _End(ByTime, Extreme):
 
 @dataclass(frozen=True)
 class First(_End):
-    """The value of a column in the record with the earliest event time, among records with a value in this column.
+    """The value of a column in the record with the earliest event time.
 
-    If several records have the earliest event time, the smallest of their values is used.
+    Records without a value in this column are ignored. If several records have the earliest event time, the smallest of
+    their values is used.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> o, first = Scalars(), First("page")
@@ -43,18 +46,19 @@ class First(_End):
 
 @dataclass(frozen=True)
 class Last(_End):
-    """The value of a column in the record with the latest event time, among records with a value in this column.
+    """The value of a column in the record with the latest event time.
 
-    If several records have the latest event time, the largest of their values is used.
+    Records without a value in this column are ignored. If several records have the latest event time, the largest of
+    their values is used.
     """
 
     _merge: ClassVar[Merge] = Merge.GREATEST
 
 
 def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
-    """Return the argument for a combiner's `lift`.
+    """Return the argument to pass to a combiner's `lift` for a value.
 
-    For a `ByTime` combiner, the argument is the value stamped with event time `at`, in microseconds. For other
-    combiners, the argument is the value itself.
+    For a `ByTime` combiner, the argument is the value paired with the event time `at`, in microseconds
+    (`Algebra.stamped`). For other combiners, the argument is the value itself.
     """
     return o.stamped(at, value) if isinstance(getattr(combiner, "combiner", combiner), ByTime) else value

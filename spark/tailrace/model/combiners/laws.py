@@ -1,4 +1,4 @@
-"""A check for tests that a custom combiner obeys the laws that its answers depend on."""
+"""A check that tests can use: a custom combiner must obey the laws on which its answers depend."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tailrace.model.combiners.own import OwnCombiner
 
 
 class LawError(TailraceError, AssertionError):
-    """The error for a combiner that breaks a law; the message has the values for which the law is broken."""
+    """The error for a combiner that breaks a law; the message contains the values for which the law does not hold."""
 
 
 def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
-    """Check the laws of a combiner with these values.
+    """Check that a combiner obeys the laws for combiners with these values.
 
-    Raises `LawError` if the result depends on the order or grouping in which values are added and merged, if `zero` is
-    not the unit of `merge`, or if `uncombine` does not undo `merge`.
+    Raises `LawError` if the result depends on the order or grouping in which values are added and merged, if merging
+    with `zero` changes the result, or if `uncombine` does not undo `merge`.
 
     >>> from tailrace.model.combiners.sketches import ApproxDistinct
     >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])

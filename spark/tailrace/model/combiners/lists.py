@@ -1,4 +1,4 @@
-"""Combiners that keep values instead of totals: all values, the largest values, the distinct values, or a quantile."""
+"""Combiners whose accumulators contain values instead of totals: all, the largest, or the distinct values."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Gathering(Combiner):
 
 @dataclass(frozen=True)
 class Collect(Gathering):
-    """All of a column's values, in order; the accumulator grows with the number of values.
+    """All of a column's values, in sorted order. The accumulator grows with the number of values.
 
-    The values of a packed column (`Pack`) are ordered by its fields, starting with the first field.
+    The values of a packed column (`Pack`) are sorted by its first field, then by its second field, and so on.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Collect("price").parts("bigint")
@@ -75,11 +75,11 @@ class TopK(Gathering):
 
 @dataclass(frozen=True)
 class Highest(Gathering):
-    """All values of a packed column that have the highest value of field `by`, in order.
+    """All values of a packed column that have the highest value in field `by`, in sorted order.
 
-    If several values have the highest value of field `by`, all of these values are kept. A value with null in field
-    `by` is dropped. The accumulator is not larger than the result. In contrast, the combination of `Collect`, `Max` and
-    a condition after `Unpack` keeps every value.
+    If several packed values share the highest `by`, all of them are kept. A packed value whose field `by` is null is
+    dropped. The accumulator is not larger than the result. In contrast, a combination of `Collect`, `Max` and a
+    condition after `Unpack` would keep every value in its accumulator.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]
@@ -110,7 +110,7 @@ class Highest(Gathering):
 
 @dataclass(frozen=True)
 class Distinct(Gathering):
-    """The exact number of different values of a column; the accumulator holds each different value once.
+    """The exact number of different values of a column. The accumulator contains each different value once.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Distinct("user").parts("string")
@@ -130,8 +130,8 @@ class Distinct(Gathering):
 class Quantile(Gathering):
     """The exact quantile of a column's values at `share`, by the nearest-rank method; null if there are no values.
 
-    The quantile is the smallest value v such that at least the share `share` of the values are at most v. The
-    accumulator grows with the number of values.
+    The quantile is the smallest value v such that at least a fraction `share` of the values are less than or equal to
+    v. The accumulator grows with the number of values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> [Quantile("delay", share).result(Scalars(), {"state": [1, 5, 9]}, "bigint") for share in (0.5, 1)]

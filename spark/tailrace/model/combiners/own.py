@@ -1,8 +1,8 @@
-"""Custom windowings and combiners in plain Python, for users who need more than the built-in kinds.
+"""Custom windowings and combiners in plain Python, for users for whom the built-in kinds are not enough.
 
-Custom windowings and combiners run in the reference execution and, on Spark, in the `python` execution. Plain Python
-never runs natively, because it cannot be compiled to SQL. Custom triggers need nothing from this module: a `Trigger` is
-written in the algebra and runs everywhere.
+Custom windowings and combiners run in the reference execution and, on Spark, in the `python` execution. The native
+execution never runs custom windowings or combiners, because plain Python cannot be compiled to SQL. Custom triggers
+need nothing from this module: a `Trigger` is written in the algebra, so it runs in every execution.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.model.windows.windows import Windowing
 
 
 class OwnWindows(Windowing):
-    """The base class of custom windowings: implement `assign` and, if windows merge, `merges`, `reach` and `gathered`.
+    """The base class of custom windowings. Implement `assign` and, if windows merge, `merges`, `reach` and `gathered`.
 
     The subclass must be a frozen dataclass, so that its options are part of the definition's meaning.
     """
@@ -34,7 +34,7 @@ class OwnWindows(Windowing):
 
 @dataclass(frozen=True)
 class OwnPart(Part):
-    """The only part of a custom combiner's accumulator."""
+    """The part of a custom combiner's accumulator that contains the combiner's state."""
 
     combiner: Any = None
 
@@ -46,20 +46,21 @@ class OwnPart(Part):
 
 
 _COUNTS = "array<struct<value:bigint,n:bigint>>"
-"""The type of numbers with counts: the only state type that is not a column type or a list of a column type."""
+"""The type of a list of whole numbers with their counts: the only list of structs that a state may be."""
 
 
 FAILED = "_failed"
-"""The suffix for the name of the part that says why a custom combiner's part has no value."""
+"""The suffix in the name of the accumulator part with the reason for the failure of a custom combiner."""
 
 Guarded: TypeAlias = "tuple[Any, str | None]"
-"""The accumulator of a custom combiner: its state and None, or None and the reason why there is no state."""
+"""The accumulator of a custom combiner as a pair: the state and None, or None and the reason why there is no state."""
 
 
 def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
-    """Merge two accumulators with the combiner's own code; if one accumulator has failed, the result has failed, too.
+    """Merge two accumulators with the custom combiner's code.
 
-    The reason does not depend on the order of the merges, even if the order decides which merge fails first.
+    If one of the accumulators has failed, the result has failed, too. The reason for the failure does not depend on the
+    order in which many accumulators are merged.
     """
     whys = [why for _, why in (a, b) if why is not None]
     if whys:
@@ -72,7 +73,9 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 
 
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
-    """Merge two accumulators part by part; a custom combiner's part is merged with the part for its failure."""
+    """Merge two accumulators part by part. A custom combiner's state is merged together with the part for its
+    failure.
+    """
     merged: list[Term] = []
     for place, part in enumerate(parts):
         if len(merged) > place:
@@ -85,7 +88,7 @@ def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequen
 
 
 _NONE: Any = None
-"""The algebra that is passed to custom code: None, because custom code needs no algebra."""
+"""The value that custom code receives in place of an algebra: None, because plain Python needs no algebra."""
 
 
 def _of_state(state: Any, type: str) -> Guarded:
@@ -96,13 +99,13 @@ def _of_state(state: Any, type: str) -> Guarded:
 
 
 _NO_VALUE = (ValueError, TypeError, ArithmeticError)
-"""The errors that a conversion of a value to another type may raise."""
+"""The errors that may be raised when a value is converted to another type."""
 
 
 def _of_type(value: Any, type: str) -> Any:
     """Convert a value, or null, to the type of a state or a result.
 
-    Raises an error of `_NO_VALUE` if the value does not fit.
+    Raises one of the errors in `_NO_VALUE` if the value does not fit the type.
     """
     if value is None or struct_fields(element := element_type(type) or type) is not None:
         return value
@@ -120,17 +123,19 @@ def _said(error: Exception) -> str:
 
 
 class OwnCombiner(Combiner):
-    """The base class of custom combiners: implement `zero`, `add`, `merge` and `output`, and declare the types.
+    """The base class of custom combiners. Implement `zero`, `add`, `merge` and `output`, and declare the types.
 
-    If a method raises an error or returns a value of another type, the window's result is null from then on, and
-    `unanswered` contains the reason (rule X7). Other windows and results are not affected.
+    If a method of the combiner raises an error or returns a value of the wrong type, the combiner's result for the
+    window is null from then on, and the column `unanswered` contains the reason (rule X7). Other windows and other
+    results are not affected.
 
     `state` is the type of the accumulator: a column type, or `array<...>` of a column type. `gives` is the type of the
-    result. If these types depend on the type of the column, override `state_type` and `result_type`. A record without a
-    value in `column` is not added. The subclass must be a frozen dataclass.
+    result. If these types depend on the type of `column`, override `state_type` and `result_type`. A record without a
+    value in `column` is ignored. The subclass must be a frozen dataclass.
 
-    Laws: `merge` is associative and commutative, `zero` is its unit, and adding a value equals merging the accumulator
-    of that value alone. The laws apply to the outputs of accumulators; `tailrace.model.combiners.laws` checks them.
+    Laws: `merge` is associative and commutative, `zero` is its neutral element, and adding a value has the same effect
+    as merging an accumulator that contains only that value. Two accumulators are compared by their outputs;
+    `tailrace.model.combiners.laws` checks the laws.
     """
 
     column: str | None
@@ -139,17 +144,17 @@ class OwnCombiner(Combiner):
     uncombines: ClassVar[bool] = False
 
     fails: ClassVar[bool] = True
-    """Whether a method may raise an error or return a value of another type.
+    """Whether a method of the combiner may raise an error or return a value of the wrong type.
 
-    If a method raises an error, the result of the window is null, with a reason.
+    If a method raises an error, the result for the window is null, and the reason is stored.
     """
 
     def zero(self) -> Any:
-        """Return the empty accumulator, which contains no records."""
+        """Return the empty accumulator, to which no value has been added."""
         raise NotImplementedError
 
     def add(self, state: Any, value: Any) -> Any:
-        """Return the accumulator with one more value, without changing `state` in place."""
+        """Return the accumulator after one more value is added; do not change `state` in place."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -157,38 +162,38 @@ class OwnCombiner(Combiner):
         raise NotImplementedError
 
     def output(self, state: Any) -> Any:
-        """Compute the result of an accumulator."""
+        """Compute the result from an accumulator."""
         raise NotImplementedError
 
     def uncombine(self, a: Any, b: Any) -> Any:
-        """Remove the values of accumulator `b` from accumulator `a`, which must contain all values of `b`.
+        """Remove from accumulator `a` all values of accumulator `b`; `a` must contain all values of `b`.
 
-        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values, and
-        recomputes the result from the remaining values when a record is retracted.
+        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values; when
+        a record is retracted, it recomputes the result from the remaining values.
         """
         raise NotImplementedError
 
     def state_type(self, type: str | None) -> str:
-        """Return the type of the accumulator for a column of this type."""
+        """Return the type of the accumulator; `type` is the type of the combiner's column."""
         return self.state
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        """Find the faults of this kind of combiner for a column of this type; subclasses may override the method."""
+        """Find the faults that are specific to this kind of combiner; subclasses may override this method."""
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the part for the state and, if the code may fail, the part for the reason of a failure."""
+        """Return the part for the state and, if the combiner's code may fail, the part for the reason of a failure."""
         return self.own_parts("state", type)
 
     def own_parts(self, name: str, type: str | None) -> tuple[Part, ...]:
-        """Return the parts of an accumulator with this name."""
+        """Return the parts of a custom combiner's accumulator; `name` is the name of the part for the state."""
         state = OwnPart(name, self.state_type(type), Merge.OWN, combiner=self)
         return (state, Part(f"{name}{FAILED}", "string", Merge.LEAST)) if self.fails else (state,)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """Return the accumulator of one record.
+        """Return the accumulator that contains only one record.
 
-        Raises `RecordError` if the code fails, because the record is then at fault.
+        Raises `RecordError` if the combiner's code fails, because the failure is then attributed to this record.
         """
         try:
             added = self.zero() if value is None and self.column is not None else self.add(self.zero(), value)
@@ -197,7 +202,9 @@ class OwnCombiner(Combiner):
         return _of_state(added, self.state_type(type)) if self.fails else (added,)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result of an accumulator, or null if the accumulator has failed or `output` fails."""
+        """Compute the result of an accumulator. The result is null if the accumulator has failed or if `output`
+        fails.
+        """
         return self.answered(parts, ("state",), self.output, type)[0]
 
     def leaves(self, type: str | None) -> bool:
@@ -211,9 +218,9 @@ class OwnCombiner(Combiner):
     def answered(
         self, parts: Mapping[str, Term], names: Sequence[str], output: Callable[..., Any], type: str | None
     ) -> Guarded:
-        """Compute a result from the parts with these names.
+        """Pass the accumulator parts with these names to `output`, which computes the result.
 
-        Returns the result and None, or None and the reason for a failure.
+        Returns the result and None or, after a failure, None and the reason.
         """
         if not self.fails:
             return output(*(parts[name] for name in names)), None
@@ -229,7 +236,7 @@ class OwnCombiner(Combiner):
             return None, f"{made!r:.80} is out of {self.result_type(type)}"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        """Find the faults of the combiner."""
+        """Find the faults of the custom combiner."""
         if not is_dataclass(self):
             expected = "a frozen dataclass, whose options are part of what the definition means"
             yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")

@@ -1,8 +1,9 @@
 """Combiners for records that may be retracted, such as the panes of an earlier stage that a later stage reads.
 
-A combiner whose parts are added up removes a record by adding its negation. A custom combiner that can uncombine keeps
-one accumulator of added records and one accumulator of retracted records. Any other combiner is recomputed from the
-values, which are kept with their counts. So a retraction never makes an answer wrong.
+If the parts of a combiner are sums, the retraction of a record is added to them with the opposite sign. A custom
+combiner that can uncombine has one accumulator for added records and one accumulator for retracted records. For any
+other combiner, the values are kept with their counts, and the result is recomputed from these values. So answers are
+still correct after a retraction.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tailrace.model.combiners.own import Guarded, OwnCombiner, OwnPart, merged_p
 
 
 def taking_back(combiner: Combiner, type: str | None) -> Combiner:
-    """Return a combiner that has the same results and can also remove retracted records.
+    """Return a combiner that has the same results as `combiner` and from which retracted records can also be removed.
 
-    `type` is the type of the combiner's column.
+    `type` is the type of the column that the combiner reads.
 
     >>> from tailrace.model.combiners.basic import Max, Sum
     >>> taking_back(Sum("price"), "bigint"), taking_back(Max("price"), "bigint")
@@ -39,9 +40,9 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
-    """Return the values that the retraction of a record adds to the parts.
+    """Return the value that the retraction of a record adds to each part.
 
-    `terms` are the values that the record added.
+    `terms` are the values that the record itself added.
     """
     if isinstance(combiner, BothSides):
         # Swap the accumulator of added records and the accumulator of retracted records.
@@ -57,7 +58,10 @@ def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: st
 
 @dataclass(frozen=True)
 class _Wrapped(Combiner):
-    """The base class of wrappers, which have the column, result type and faults of another combiner (`combiner`)."""
+    """The base class of wrappers.
+
+    A wrapper has the column, the result type and the faults of the wrapped combiner (`combiner`).
+    """
 
     combiner: Any
     uncombines: ClassVar[bool] = True
@@ -77,14 +81,14 @@ class _Wrapped(Combiner):
 
 
 BY_VALUE = (Extreme, Gathering)
-"""The kinds of combiners with a single part that consists of values and can be computed from counted values."""
+"""The combiners whose accumulator is a single part of column values, which can be rebuilt from counted values."""
 
 
 @dataclass(frozen=True)
 class ByCounts(_Wrapped):
-    """A wrapper that computes a built-in combiner from counted values.
+    """A wrapper for a built-in combiner, which computes the combiner's result from counted values.
 
-    A counted value is a value with the number of records that have this value.
+    A counted value is a column value together with the number of records that have this value.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.combiners.basic import Max
@@ -121,7 +125,7 @@ class ByCounts(_Wrapped):
 
 
 def _kept_type(combiner: Combiner, type: str | None) -> str:
-    """Return the type of the list of counted values that is kept for a combiner with a column of this type."""
+    """Return the type of the list of counted values; `type` is the type of the combiner's column."""
     value = type or "boolean"
     return (
         f"array<struct<value:{f'struct<at:bigint,value:{value}>' if isinstance(combiner, ByTime) else value},n:bigint>>"
@@ -130,7 +134,7 @@ def _kept_type(combiner: Combiner, type: str | None) -> str:
 
 @dataclass(frozen=True)
 class Kept(_Wrapped):
-    """A wrapper for any other combiner, which is recomputed from all kept values, one value after another."""
+    """A wrapper that stores counted values, and recomputes the wrapped combiner by adding these values one by one."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
@@ -167,8 +171,8 @@ class Kept(_Wrapped):
             try:
                 lifted = self.combiner.lift(o, row["value"], type)
             except RecordError as error:
-                # The record was accepted in an earlier epoch and cannot be rejected any more, so the result fails
-                # instead.
+                # The record was accepted in an earlier epoch and can no longer be rejected, so the combiner's result
+                # fails instead.
                 lifted = (None, f"{error}")
             for _ in range(row["n"]):
                 held.add(lifted, merged)
@@ -180,7 +184,7 @@ class Kept(_Wrapped):
 class BothSides(_Wrapped):
     """A wrapper for a custom combiner that can uncombine.
 
-    The wrapper keeps one accumulator of all added records and one accumulator of all retracted records.
+    The wrapper has one accumulator for all added records and one for all retracted records.
 
     Law: `uncombine(merge(a, b), b)` has the same output as `a` (`tailrace.model.combiners.laws` checks this law).
     """

@@ -1,8 +1,8 @@
 """Combiners with an approximate result and a small accumulator: the number of different values, and quantiles.
 
-The result of these combiners does not depend on the order and grouping of the values, because stream and batch must
-agree. With a sketch whose compaction is random or depends on the order (KLL), the results of the stream and of the
-backfill would differ.
+Stream and batch must agree, so the results of these combiners must not depend on the order or grouping of the values. A
+sketch with random or order-dependent compaction, such as KLL, would return different results in a stream and a
+backfill.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HASHES = 2**63
 
 @dataclass(frozen=True)
 class ApproxDistinct(OwnCombiner):
-    """The approximate number of different values of a column, computed from the `size` smallest hashes of the values.
+    """The approximate number of different values in a column, computed from the `size` smallest hashes of the values.
 
-    The result is exact below `size` different values. For more values, the standard error is about 1 / sqrt(size): with
-    the default size, the result is off by at most 3 % in two of three cases. The method is the k smallest of evenly
-    distributed hashes (Bar-Yossef and others, 2002).
+    The result is exact if there are fewer than `size` different values. Otherwise, the standard error is about 1 /
+    sqrt(size): with the default size, the error is at most 3 % in two of three cases. The method keeps the k smallest
+    hashes, given that hashes are evenly distributed (Bar-Yossef and others, 2002).
 
     >>> many = ApproxDistinct("user", size=256)
     >>> state = many.zero()
@@ -73,8 +73,8 @@ def _hash(value: Any) -> int:
 class ApproxQuantile(OwnCombiner):
     """The approximate quantile of a column's values at `share`, with a maximum relative error of `error`.
 
-    Values are counted in buckets whose bounds grow by a constant factor (Masson, Rim and Lee, 2019: DDSketch), so
-    values can also be removed. The result is null if there are no values.
+    The accumulator counts values in buckets whose bounds grow by a constant factor (Masson, Rim and Lee, 2019:
+    DDSketch). A value is removed by decreasing its bucket's count. The result is null if there are no values.
 
     >>> median = ApproxQuantile("delay", 0.5)
     >>> state = median.zero()
@@ -97,7 +97,7 @@ class ApproxQuantile(OwnCombiner):
         return []
 
     def add(self, state: list[dict[str, int]], value: Any) -> list[dict[str, int]]:
-        # NaN and the infinities have no bucket: they are ignored, like missing values.
+        # NaN and infinities belong to no bucket, so they are ignored like missing values.
         return self.merge(state, [{"value": self._bucket(float(value)), "n": 1}]) if isfinite(value) else state
 
     def merge(self, a: list[dict[str, int]], b: list[dict[str, int]]) -> list[dict[str, int]]:
@@ -119,7 +119,10 @@ class ApproxQuantile(OwnCombiner):
         return (1 + self.error) / (1 - self.error)
 
     def _bucket(self, value: float) -> int:
-        """Return the number of a value's bucket. Buckets have the same order as the values; zero has its own bucket."""
+        """Return the index of the bucket for a value.
+
+        Buckets are in the order of their values; zero has its own bucket.
+        """
         if value == 0:
             return 0
         place = ceil(log(abs(value)) / log(self._growth)) + _SHIFT
@@ -143,7 +146,7 @@ class ApproxQuantile(OwnCombiner):
 
 
 _SHIFT = 1 << 24
-"""A number that is added to each bucket's exponent, so that the sum is positive before the sign is applied."""
+"""A number that is added to each bucket's exponent, so that the sum is positive before the value's sign is applied."""
 
 
 def _added(a: list[dict[str, int]], b: list[dict[str, int]], sign: int) -> list[dict[str, int]]:

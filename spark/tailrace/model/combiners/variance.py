@@ -1,7 +1,7 @@
-"""The variance of a column's values, computed from totals that are exact in any order.
+"""The variance of a column's values, computed from exact totals, which do not depend on the order of the values.
 
-Each value is counted in units of the column's last decimal digit, so the total and the total of the squares are whole
-numbers. The only rounding is in the final division, so the result is the same in every execution.
+Each value is converted to a multiple of the column's smallest decimal step, so the total and the total of the squares
+are whole numbers. The only rounding is in the final division, so the result is the same in every execution.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts,
 from tailrace.model.combiners.basic import UNIT, Combiner, Merge, Part, split_parts
 
 _DIGITS = 18
-"""The maximum number of digits of a decimal column; the squares of longer numbers would not fit."""
+"""The maximum number of digits of a decimal column; the squares of numbers with more digits would not fit a decimal."""
 
 
 @dataclass(frozen=True)
 class Variance(Combiner):
-    """The variance of a column's values as a double: of a sample, or of a whole population (`population=True`).
+    """The variance of a column's values as a double: the sample or, with `population=True`, the population variance.
 
-    The result is null if there are no values; for a sample, it is also null if there is only one value.
+    The result is null if there are no values. The sample variance is also null if there is only one value.
 
     Law: adding the same number to every value does not change the variance.
 
@@ -60,8 +60,8 @@ class Variance(Combiner):
         n, total = parts["n"], parts["total"]
         one = o.literal(1, "bigint")
         enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
-        # The divisor is never zero, because an SQL engine may compute both branches. The product of two bigint counts
-        # always fits the 38 digits of `WHOLE`.
+        # An SQL engine may compute both branches of the condition, so the divisor must never be zero. The product of
+        # two bigint counts always fits the 38 digits of `WHOLE`.
         others = n if self.population else o.subtract(n, one, "bigint")
         divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
         high = parts["squares_high"] if _large(type) else o.literal(0, WHOLE)
@@ -83,7 +83,9 @@ class Variance(Combiner):
 
 
 def _large(type: str | None) -> bool:
-    """Return True if the squares of a few billion values of this column type may need more than 38 digits in total."""
+    """Return True if the sum of the squares of a few billion values of this column type may need more than 38
+    digits.
+    """
     parts = decimal_parts(type or "bigint")
     return type != "int" if parts is None else 2 * parts[0] + ROOM >= MAX_PRECISION
 

@@ -1,1 +1,1 @@
-"""Definitions as users declare them: pipelines, computations, maps and joins, with their checks and their meaning."""
+"""The definitions that users declare (pipelines, computations, maps, joins), with their validation and semantics."""

@@ -24,8 +24,8 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
     """Return the names of the pipelines whose current answers are kept in a table if these definitions are deployed.
 
-    These pipelines are the last stages, which readers query, and the earlier stages that ask for a table
-    (`answers=True`).
+    The result contains every last stage, because readers query last stages. The result also contains the earlier stages
+    that ask for a table (`answers=True`).
     """
     return frozenset(
         stage.name

@@ -1,9 +1,10 @@
 """MillWheel's computations: custom code for each key, with persistent state and timers (MillWheel, 4 and 5).
 
-A computation is a class with the methods `process_record` and `process_timer`. Both methods may use only the `Context`:
-the key's state, its timers, and the output. `computation_step.step` defines the result of an epoch of a computation. A
-computation with `process_feedback` has a loop: the records that the computation feeds back are input of its next epoch.
-The records in the loop are part of the cut between the two epochs (asynchronous snapshots of graphs with cycles).
+A computation is a class with the methods `process_record` and `process_timer`. These two methods may use only the
+`Context`: the key's state, the key's timers, and the output. `computation_step.step` defines how an epoch of a
+computation is processed. A computation with `process_feedback` has a loop: the records that the computation feeds back
+in one epoch are input of its next epoch. The state that is committed after each epoch includes the records that are
+still in the loop (asynchronous snapshots of graphs with cycles).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from tailrace.model.logs.log import PANE_TIME, Log
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
 )
-"""Column names that the ledger of a computation uses, in addition to the columns of every ledger."""
+"""The names of the columns that a computation's ledger has in addition to the columns of every ledger."""
 
 
 class NotKeptError(TailraceError, ValueError):
-    """An attempt to read productions again although their computation does not keep them."""
+    """The error for an attempt to read a computation's productions from a ledger that does not keep them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Computation(Definition):
     """The base class of computations: implement `process_record`, and `process_timer` if you set timers.
 
     `state` declares the fields of a key's state. `produces` declares the output columns other than the key and
-    `event_time`. If the class has options, make it a frozen dataclass: its options are part of the computation's
+    `event_time`. If the class has options, make it a frozen dataclass: the options are part of the computation's
     identity. The code of the class is not part of the identity, so give the computation another name when you change
     the code. The code must return the same output for the same input on every call, because the same epoch may be
     folded again.
@@ -62,21 +63,23 @@ class Computation(Definition):
     `key` names the key columns; if `key` is empty, all records have the same key. A record is too late if its event
     time is behind the watermark by more than `allowed_lateness`. With `ordered`, records wait in the state until the
     watermark has passed them. The waiting records are then processed in the order of their event times, together with
-    the timers. So with `ordered`, the output depends on neither the order of arrival nor the cut into epochs. Without
-    `ordered`, records are processed in the epoch in which they arrive, in the order of their event times.
+    the timers. So with `ordered`, the output depends neither on the order in which records arrive nor on how they are
+    cut into epochs. Without `ordered`, records are processed in the epoch in which they arrive, in the order of their
+    event times.
 
-    `feedback` declares the columns of the records that a computation with `process_feedback` sends through its loop,
-    other than the target key and `event_time`. Records that are fed back in an epoch are in flight until the next
-    epoch, which processes them before its own records. The ledger contains the records in flight, in the same commit as
-    the state that the records come from, so every epoch is a consistent cut. Records that are fed back are never late,
-    and the watermark of the productions' readers waits for these records.
+    `feedback` declares the columns of the records that a computation with `process_feedback` sends through its loop.
+    The target key and `event_time` are not declared in `feedback`. Records that are fed back in an epoch are in flight
+    until the next epoch, which processes them before its own records. The ledger stores the records in flight in the
+    same commit as the states of the keys that sent them. So the ledger is consistent after every epoch. Records that
+    are fed back are never late, and the watermark that the computation passes to its readers waits for these records.
 
-    `productions` says whether the ledger keeps the productions. With "strong", the ledger keeps the productions in the
-    same commit as the state that the productions come from. With "weak", productions go only to the definitions that
-    read them, and are computed again if a reading definition has to catch up (MillWheel, 6.1.2 and 6.1.3).
+    `productions` says whether the ledger keeps the productions, that is, the records that the computation outputs. With
+    "strong", the ledger stores the productions of an epoch in the same commit as the state after that epoch. With
+    "weak", productions are passed only to the definitions that read them. If a reading definition has to catch up, the
+    productions are recomputed (MillWheel, 6.1.2 and 6.1.3).
 
-    With `once`, the computation claims each production before the production counts, in a registry that other
-    computations may share. If another computation has already claimed a production, the ledger records the production
+    With `once`, the computation claims a production in a registry, which several computations may share, before readers
+    receive the production. If another computation has already claimed the production, the ledger records the production
     as `claimed`, and no reader receives it (`model.definition.once`).
     """
 
@@ -91,7 +94,7 @@ class Computation(Definition):
     once: Once | None = None
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records that are rejected because no epoch could be folded with them: a stream's last resort (rule X7)."""
+    """The records that the computation rejects because every epoch with them failed (rule X7)."""
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
@@ -105,8 +108,9 @@ class Computation(Definition):
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         """Process a record of the key; `record` maps the log's declared columns to their values.
 
-        If the method raises an error, the record is rejected with the reason, and the key's state and timers stay
-        unchanged. For a `RecordError`, the reason is exactly the error's message.
+        If the method raises an error, the record is rejected, the error is stored as the reason for the rejection, and
+        the key's state and timers stay unchanged. For a `RecordError`, the stored reason is exactly the error's
+        message.
         """
         raise NotImplementedError
 
@@ -128,7 +132,7 @@ class Computation(Definition):
 
     @property
     def loops(self) -> bool:
-        """Whether the computation may feed records back to itself."""
+        """Whether the computation has a loop: its code may feed records back to the computation itself."""
         return type(self).process_feedback is not Computation.process_feedback
 
     @cached_property
@@ -144,7 +148,9 @@ class Computation(Definition):
 
     @cached_property
     def lists(self) -> tuple[str, ...]:
-        """The names of the fields that are lists; code may change these lists in place."""
+        """The names of the state fields whose values are lists. The computation's code may change these lists in
+        place.
+        """
         return tuple([name for name, one in self.fields.items() if element_type(one.type)])
 
     @property
@@ -159,10 +165,10 @@ class Computation(Definition):
         return duration(self.allowed_lateness)
 
     def reached(self, watermark: int) -> int:
-        """Return the earliest event time that is not too late at this watermark, in microseconds.
+        """Return the earliest event time, in microseconds, at which a record is not too late for this watermark.
 
-        A production may have an earlier event time only if a timer of its key holds an earlier event time, or if a
-        record that was fed back has an earlier event time.
+        The event time of a production may be earlier than the returned time in two cases only: a pending timer of its
+        key holds an earlier event time, or a record that was fed back has an earlier event time.
         """
         if watermark >= END_OF_TIME:
             return END_OF_TIME
@@ -170,12 +176,12 @@ class Computation(Definition):
 
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The columns of productions, each with a function that converts a value to the column's type."""
+        """Pairs of a production column, and a function that converts a value to the type of this column."""
         return tuple((name, fitter(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The columns of records that are fed back, each with a function that converts a value to the column's type."""
+        """Pairs of a column of fed-back records, and a function that converts a value to the type of this column."""
         return tuple((name, fitter(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property

@@ -1,6 +1,7 @@
 """The context in which a computation's code processes a record or a timer: the key's state, its timers, and the output.
 
-The effects of a call take place only when the call returns. So a call that rejects its record leaves the key unchanged.
+Changes that a call makes through its context take effect only when the call returns without an error. So if a call
+fails and its record is rejected, the key stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from tailrace.model.windows.panes import Key
 
 
 class ComputationError(TailraceError, RuntimeError):
-    """The error of a computation that failed or broke a rule.
+    """The error for a computation whose code failed or broke a rule.
 
-    If a method of the computation raises a `ComputationError`, the record or timer is rejected. If the error is raised
-    elsewhere, the epoch fails, and nothing of the epoch is committed.
+    If a method of the computation raises a `ComputationError`, the record or timer is rejected. If a `ComputationError`
+    is raised elsewhere, the epoch fails, and nothing of the epoch is committed.
     """
 
 
 class Domain(Enum):
-    """The kind of time that a timer waits for: the watermark, or the epochs' processing time (MillWheel, 4.6)."""
+    """The clock that triggers a timer: the watermark, or the processing time of the epochs (MillWheel, 4.6)."""
 
     EVENT = "event"
     PROCESSING = "processing"
@@ -37,7 +38,7 @@ Fits: TypeAlias = Callable[[Any], Any]
 
 
 class Code(Protocol):
-    """The members of `Computation` that a context uses: declarations, and conversions to the declared types."""
+    """The members of `Computation` that a context uses: declarations, and functions that convert values."""
 
     @property
     def name(self) -> str: ...
@@ -73,8 +74,8 @@ PROCESSING = Domain.PROCESSING
 class Timer(NamedTuple):
     """A timer of a key, identified by its name. `time` and `holds` are in microseconds.
 
-    `holds` is the earliest event time at which the timer may produce a record; the readers' watermark waits for this
-    event time (rule T3). `holds` is None if the timer holds no event time.
+    `holds` is the earliest event time at which the timer may produce a record; the watermark that the computation
+    passes to its readers waits for this event time (rule T3). `holds` is None if the timer holds no event time.
     """
 
     name: str
@@ -109,7 +110,7 @@ class Values:
                 # Copy the list, because code may change it in place.
                 copied[name] = list(copied[name])
         _set_computation(self, computation)
-        # Python reads fields in `__dict__` without calling `__getattr__`.
+        # An attribute in `__dict__` is found without a call of `__getattr__`, which would be slower.
         _set_fields(self, copied)
 
     def __getattr__(self, name: str) -> Any:
@@ -137,11 +138,11 @@ class Values:
 
 _set_computation: Any = Values.__dict__["_computation"].__set__
 _set_fields: Any = Values.__dict__["__dict__"].__set__
-"""The setters of the two attributes that are not fields of the state."""
+"""Functions that set the two attributes of `Values` that are not fields of the state."""
 
 
 class FedBack(NamedTuple):
-    """A record that a call fed back: its target key, its columns, and its event time in microseconds."""
+    """A record that a call fed back: the record's target key, its columns, and its event time in microseconds."""
 
     key: Key
     values: Mapping[str, Any]
@@ -152,8 +153,8 @@ class Context:
     """The key, state, timers and outputs that are available to one call of a computation's method.
 
     `floor` is the earliest event time of any record that the call may produce. `default` is the event time of a
-    production if the call specifies no event time. `floor` and `default` are in microseconds. `held` has a value for
-    every field of the state.
+    production for which the call specifies no event time. `floor` and `default` are in microseconds. `held` has the
+    current value of every field of the key's state.
     """
 
     __slots__ = (
@@ -183,10 +184,10 @@ class Context:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark, which depends on how the input is cut into epochs.
+        """The watermark that the code may use; its value depends on how the input is cut into epochs.
 
-        When a record is processed, the property is the watermark before the epoch. When a timer or a record of an
-        `ordered` computation is processed, the property is the watermark of the current epoch.
+        While a record is processed, `watermark` is the watermark from before the epoch. While a timer is processed, or
+        a record of an `ordered` computation, `watermark` is the watermark at the end of the current epoch.
         """
         return moment(self._watermark)
 
@@ -198,11 +199,12 @@ class Context:
     def produce(self, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None) -> None:
         """Output a record with the columns of the computation's `produces`; the key is added to the record.
 
-        If `event_time` is left out, the production has the event time of the current record. If a timer is processed,
-        the production has the event time that the timer holds, or the timer's time if the timer holds nothing.
-        `event_time` may not be earlier than the event time of the record, or the event time that the timer holds. If
-        another pending timer of the key holds an earlier event time, that event time is the limit (MillWheel, 4.5).
-        Raises `ComputationError` if `event_time` is too early.
+        If `event_time` is left out, the production has the event time of the current record. While a timer is
+        processed, the default is the event time that the timer holds, or the timer's due time if the timer holds no
+        event time. `event_time` must not be earlier than the current record's event time or, while a timer is
+        processed, than the event time that the timer holds. If another pending timer of the key holds an even earlier
+        event time, that event time is the lower limit (MillWheel, 4.5). Raises `ComputationError` if `event_time` is
+        too early.
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
         self._produced.append((values, self._at("produced", event_time)))
@@ -246,8 +248,8 @@ class Context:
         try:
             return {column: fit(values.get(column)) for column, fit in fits}
         except (ValueError, TypeError, ArithmeticError):
-            # Look for the column that does not fit only after a failure, because only the error message needs the
-            # column's name.
+            # Convert column by column only after a failure, because this is slower: the error message then names the
+            # column that does not fit.
             return {column: self._value(did, column, values.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
@@ -271,12 +273,14 @@ class Context:
     def set_timer(
         self, name: str, at: datetime | int, domain: Domain = EVENT, *, holds: datetime | int | None = None
     ) -> None:
-        """Set a timer of the key: `process_timer` is called once, when the domain's time has reached `at`.
+        """Set a timer of the key.
 
-        The new timer replaces an earlier timer of the same name. `holds` is the earliest event time at which the timer
-        may produce a record; the watermark of the productions' readers waits for this event time. If you leave out
-        `holds`, an event-time timer holds `at`, and a processing-time timer holds nothing (MillWheel, 4.5, 4.6 and
-        5.2). Raises `ComputationError` if `holds` is so early that the readers' watermark may already have passed it.
+        `process_timer` is called once, when the watermark or the processing time (`domain`) reaches `at`. The new timer
+        replaces an earlier timer of the same name. `holds` is the earliest event time at which the timer may produce a
+        record; the watermark that the computation passes to its readers waits for this event time. If you leave out
+        `holds`, an event-time timer holds `at`, and a processing-time timer holds no event time (MillWheel, 4.5, 4.6
+        and 5.2). Raises `ComputationError` if `holds` is so early that the readers' watermark may already have passed
+        it.
         """
         if not isinstance(name, str) or not name:
             raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")

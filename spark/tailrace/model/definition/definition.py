@@ -1,8 +1,9 @@
-"""The base class of definitions: the facts about a kind of definition that every layer may need.
+"""The base class of definitions, with the properties of a definition that any layer of the package may need.
 
-A kind of definition is a class: `Pipeline`, `Computation`, `Map` or `Join`. The meaning of each kind is defined in
-`model/`. For each operation, a layer has a `functools.singledispatch` function with one entry for each kind. So a new
-kind of definition consists of a class and its entries in these functions.
+A kind of definition is a class: `Pipeline`, `Computation`, `Map` or `Join`. The modules in `model/` define what each
+kind computes. For each operation on definitions, a layer of the package has a `functools.singledispatch` function with
+one implementation per kind. So adding a new kind of definition means adding a class and its implementations of these
+functions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class KindError(TailraceError, TypeError):
-    """The error for a kind of definition for which a layer has no entry."""
+    """The error for an operation that has no implementation for a kind of definition."""
 
     def __init__(self, verb: str, definition: object) -> None:
         super().__init__(f"{type(definition).__name__}: no kind of definition that there is a {verb} for; register one")
@@ -35,19 +36,23 @@ class Definition:
     """The base class of definitions: a definition has a name, a log that it reads, and a ledger that it writes."""
 
     kind_name: ClassVar[str]
-    """The name of the kind, as messages show it to people."""
+    """The name of this kind of definition in messages to users."""
 
     windowed: ClassVar[bool] = False
-    """Whether the definition has windows and keeps the answers of the windows."""
+    """Whether the definition groups records into windows and keeps the current answer of each window."""
 
     repairs_late: ClassVar[bool] = False
-    """Whether records may be too late for the definition's windows or pairs, so that a backfill must add them."""
+    """Whether a record may be too late for the definition's windows or pairs; a backfill must then add the late
+    record.
+    """
 
     recomputable: ClassVar[bool] = True
-    """Whether a range of event time can be recomputed, because the output depends only on the log (`Ranged`)."""
+    """Whether the output for a range of event time can be recomputed, because it depends only on the log (`Ranged`)."""
 
     state_name: ClassVar[str | None] = None
-    """The name for the rows of a stream's state, as messages show it to people; None if the kind has no state."""
+    """The name, in messages to users, for the rows of a stream's state; None if this kind of definition has no
+    state.
+    """
 
     if TYPE_CHECKING:
         # Declare the fields of the dataclasses for type checkers only: at run time, a property would become the field's
@@ -63,7 +68,7 @@ class Definition:
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that this definition reads, directly or through other definitions."""
+        """The logs that sources fill and that this definition reads, either directly or through other definitions."""
         return self.log.sources
 
     @property
@@ -73,7 +78,7 @@ class Definition:
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The columns of the log by which the definition recognizes a record that is retracted."""
+        """The columns of the log that identify a retracted record to the definition."""
         return tuple(self.log.columns)
 
     @property
@@ -83,7 +88,8 @@ class Definition:
 
     def with_set_aside(self, reasons: Reasons) -> Self:
         """Return a copy of the definition that rejects exactly these set-aside records, before any other step."""
-        # Copy the object, because only the user knows how to construct an instance of a user-defined class.
+        # Copy the object instead of calling its constructor, because the arguments of a user-defined class are unknown
+        # here.
         made = copy.copy(self)
         object.__setattr__(made, "set_aside", reasons)
         return made
@@ -97,7 +103,7 @@ class Ranged(Definition):
         return watermark
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time, in microseconds, from which a backfill must leave the output to the stream."""
+        """Return the event time, in microseconds, from which on only a stream may change the output, not a backfill."""
         return END_OF_TIME
 
     if TYPE_CHECKING:
@@ -119,4 +125,4 @@ class Ranged(Definition):
 
 
 class Windowless(Ranged):
-    """A definition that outputs rows for records and has no windows, so there are no answers to keep."""
+    """A definition that computes output rows from records and has no windows. So it keeps no current answers."""

@@ -1,8 +1,8 @@
-"""The meaning of a definition, in named parts, and the fingerprint, which is a digest of the parts.
+"""The meaning of a definition as a dict of named parts, and the fingerprint, which is a digest of these parts.
 
-A comparison of the parts shows what changed in a definition. A lake keeps the parts as JSON with the answers. So a
-changed definition can be compared with the definition that computed the answers. The comparison shows whether the
-changed definition only adds results, fires at other times, or has another meaning.
+A lake stores the parts as JSON together with the answers. So a changed definition can be compared with the definition
+that computed the answers. The comparison shows whether the changed definition only adds results, fires panes at other
+times, or has another meaning.
 """
 
 from __future__ import annotations
@@ -22,24 +22,29 @@ Parts: TypeAlias = "Mapping[str, Any]"
 
 
 class Change(Enum):
-    """The kinds of changes of a definition, from the least to the greatest."""
+    """The kinds of changes of a definition, from the smallest change to the largest."""
 
     NOTHING = "nothing"
     NEW_COLUMNS = "new columns"
     """The definition computes additional results; all existing results stay the same."""
     FIRES = "fires otherwise"
-    """Panes fire at other times, or have another relation to each other; a complete window's answer is the same."""
+    """Panes fire at other times, or a window's panes relate to each other differently.
+
+    A complete window's answer is the same.
+    """
     BREAKING = "breaking"
     """Existing results disappear, or their meaning changes."""
     UNKNOWN = "changed"
-    """The lake has the fingerprint of another definition, but not that definition's meaning."""
+    """The lake stores the fingerprint of a different definition but not its parts, so the change is unknown."""
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
 """The parts that decide when panes fire and how panes relate, but that do not affect a complete window's result."""
 
 FOLLOWS = "watermark"
-"""The part for the strategy of the log's watermark, which decides when panes fire and which records are too late."""
+"""The name of the part for the log's watermark strategy, which decides when panes fire and which records are too
+late.
+"""
 
 
 def of_log(log: Log) -> dict[str, Any]:
@@ -61,7 +66,7 @@ def of_log(log: Log) -> dict[str, Any]:
 
 
 def digest(meaning: tuple[object, ...]) -> str:
-    """Return the digest of a meaning; equal meanings must have equal reprs.
+    """Return the digest of a definition's meaning. Two meanings that are equal must also have equal reprs.
 
     >>> digest(("map", ("price",)))
     'dfdf41ab349a059e'
@@ -70,24 +75,24 @@ def digest(meaning: tuple[object, ...]) -> str:
 
 
 def encode_meaning(meaning: Parts) -> str:
-    """Encode the parts of a definition as the JSON text that a lake keeps; equal meanings have equal texts."""
+    """Encode the parts of a definition as the JSON text that a lake stores. Equal parts result in equal texts."""
     return json.dumps({name: _plain(value) for name, value in meaning.items()}, sort_keys=True)
 
 
 def decode_meaning(text: str) -> Parts:
-    """Decode the JSON text of the parts that a lake keeps."""
+    """Decode the JSON text in which a lake stores the parts of a definition."""
     found: Parts = json.loads(text)
     return found
 
 
 def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
-    """Return the parts that differ, each with its old and its new value; the value of a missing part is `None`."""
+    """Return the old and the new value of each part that differs, by name; `None` stands for a missing part."""
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def change(before: Parts | None, after: Parts) -> Change:
-    """Classify a definition's change from `before` to `after`; `before` is None if the lake has no record of it."""
+    """Classify a definition's change from `before` to `after`; `before` is None if the lake does not store it."""
     if before is None:
         return Change.UNKNOWN
     different = set(differing_parts(before, after))
@@ -101,7 +106,7 @@ def change(before: Parts | None, after: Parts) -> Change:
 
 
 def _only_more(before: Parts, after: Parts) -> bool:
-    """Return True if every result in `before` has the same definition in `after`."""
+    """Return True if every result in `before` is defined identically in `after`."""
     return dict(before["what"]).items() <= dict(after["what"]).items()
 
 

@@ -1,10 +1,10 @@
-"""A join: pairs of records from two logs that belong together, as one log (Dataflow Model, 2.1; Photon, 3).
+"""A join: pairs of matching records from two logs, as one log (Dataflow Model, 2.1; Photon, 3).
 
-Two records belong together if they have the same key and are close to each other in time, or in the same window. A pair
-is output in the epoch of its later record, whichever record arrives first, so no pair waits. The join's kind decides
-whether a record without a partner is output. A record without a partner is output when the watermark shows that no
-partner can arrive any more, or at once. An output that turns out to be wrong is retracted, like a pipeline's panes
-(Dataflow Model, 2.3).
+Two records match if they have the same key and if their event times are close to each other or in the same window. A
+pair is output in the epoch in which its second record arrives, so no pair waits. The join's kind decides whether a
+record without a partner is output. The option `unmatched` decides whether a record without a partner is output at once,
+or only when the watermark shows that no partner can arrive any more. An output that turns out to be wrong is retracted,
+like a pipeline's panes (Dataflow Model, 2.3).
 """
 
 from __future__ import annotations
@@ -54,19 +54,21 @@ class Join(Windowless):
     """The pairs of records from two logs that have the same key and are close in time or in the same window.
 
     `on` names the key columns, or maps the key columns of the left log to the key columns of the right log; a record
-    with a null key has no partner. `within` is the maximum time between the two records. A tuple of two durations has
-    the maximum time by which the right record may be before the left record, and the maximum time by which it may be
-    after the left record. Instead of `within`, `where` can require that both records are in the same window; only
+    with a null key has no partner. `within` is the maximum time between the two records. If `within` is a tuple of two
+    durations, the right record may be earlier than the left record by at most the first duration, and later by at most
+    the second duration. Instead of `within`, `where` can require that both records are in the same window; only
     windowings that assign windows by event time are allowed. `kind` says for which sides records without a partner are
     output, with nulls in the other side's columns: neither ("inner"), one ("left" or "right"), or both ("full").
-    `unmatched` says when a record without a partner is output. With "wait", the record is output when no partner can
-    arrive in time any more. With "tell", the record is output at once, and retracted if a partner arrives.
+    `unmatched` says when a record without a partner is output. With "wait", a record without a partner is output when
+    no partner can arrive in time any more. With "tell", a record without a partner is output at once, and retracted if
+    a partner arrives.
 
     `left_columns` and `right_columns` name the output columns of each side, by default all columns except the key. A
-    mapping from output name to column name renames columns. A pair has the event time of its later record. A record is
-    too late if its event time, or the end of its window, is behind the watermark by more than `allowed_lateness`. A
-    side may also be the panes of a pipeline. When an answer of the pipeline is corrected, its pairs are retracted and
-    output again. If you leave out `allowed_lateness`, the join waits as long as such corrections can arrive.
+    mapping from output names to column names renames columns. The event time of a pair is the later event time of its
+    two records. A record is too late if its event time, or the end of its window, is behind the watermark by more than
+    `allowed_lateness`. A side may also be the panes of a pipeline. When an answer of the pipeline is corrected, the
+    pairs with this answer are retracted and output again. If you leave out `allowed_lateness`, the join waits as long
+    as corrections of answers can arrive.
 
     >>> from tailrace.model.base.time import hours
     >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -95,7 +97,7 @@ class Join(Windowless):
     each, keep, multiplies = (), None, True
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records of either side that are rejected because no epoch could be folded with them (rule X7)."""
+    """The records of either side that the join rejects because every epoch with them failed (rule X7)."""
 
     def __post_init__(self) -> None:
         for name in ("on", "left_columns", "right_columns"):
@@ -111,7 +113,7 @@ class Join(Windowless):
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the join's rows, with their types."""
+        """The columns of the join's output rows, with their types."""
         return MappingProxyType(self.results)
 
     @cached_property
@@ -122,12 +124,14 @@ class Join(Windowless):
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The side column and the key columns, which every record of either side has."""
+        """The column for the side and the key columns, which every record of either side has."""
         return (SIDE, *self.keys)
 
     @cached_property
     def keys(self) -> Mapping[str, tuple[str, str]]:
-        """The key columns: a mapping from an output name to the column of the left log and of the right log."""
+        """The key columns: a mapping from an output name to a pair of the left log's column and the right log's
+        column.
+        """
         on: Any = self.on
         pairs = on.items() if isinstance(on, Mapping) else ((name, name) for name in on)
         return {left: (left, right) for left, right in pairs}
@@ -166,7 +170,7 @@ class Join(Windowless):
     def reach(self) -> tuple[int, int]:
         """The maximum times, in microseconds, by which the right record may be before and after the left record.
 
-        For a join with windows, both times are 0.
+        For a join with windows (`where`), both maximum times are 0.
         """
         if self.within is None:
             return 0, 0
@@ -192,54 +196,65 @@ class Join(Windowless):
         return self.kind in ("full", side)
 
     def ahead(self, side: str) -> int:
-        """Return the maximum time, in microseconds, by which a partner may be later than a record of this side."""
+        """Return the maximum time, in microseconds, by which a partner's event time may be after a record of this
+        side.
+        """
         return self.reach[1] if side == LEFT else self.reach[0]
 
     def kept(self, side: str) -> int:
-        """Return for how long a record of this side is kept after the watermark passes its event time, in microseconds.
+        """Return how long the state keeps a record of this side, in microseconds.
 
-        A kept record may still get a partner. The join also keeps records that already have a partner, so that the
-        partner is not output as a record without a partner.
+        The time is counted from the moment at which the watermark passes the record's event time. A kept record may
+        still get a partner. The state also keeps a record that already has a partner; otherwise, that partner would
+        later be output as a record without a partner.
         """
         other = RIGHT if side == LEFT else LEFT
         return self.ahead(side) + self.lateness + (self.ahead(other) if self.keeps(other) else 0)
 
     @property
     def hold(self) -> int:
-        """The time by which the readers' watermark is behind the join's watermark, in microseconds (rule T3).
+        """The time by which the watermark for the join's readers is behind the join's own watermark (rule T3).
 
-        A record that waits for a partner is output only when no partner can arrive any more. The record is then older
-        than the watermark by about this time, but it must not be late for the readers.
+        The time is in microseconds. A record that waits for a partner is output without a partner only when no partner
+        can arrive any more. At that time, the record is older than the join's watermark by about `hold`, but the record
+        must not be late for the readers.
         """
         return 0 if self.kind == "inner" or self.unmatched == "tell" else self._span
 
     @property
     def trails(self) -> int:
-        """The maximum time, in microseconds, by which a row or its retraction is behind the readers' watermark."""
+        """The maximum time by which a new row or a retraction is behind the watermark for the join's readers.
+
+        The time is in microseconds.
+        """
         return self.lateness + self._span - self.hold
 
     @property
     def _span(self) -> int:
-        """The maximum time, in microseconds, from a row's event time to the record that outputs or retracts the row."""
+        """The maximum time between a row's event time and a record that outputs or retracts the row, in
+        microseconds.
+        """
         if self.where is not None:
             return self.where.longest or 0
         return max((self.ahead(side) for side in SIDES if self.keeps(side)), default=0)
 
     def onward(self, watermark: int) -> int:
-        """Return the watermark of the join's readers for a watermark of the join, in microseconds."""
+        """Return the watermark for the join's readers, given a watermark of the join; both are in microseconds."""
         return END_OF_TIME if watermark >= END_OF_TIME else max(BEGINNING, watermark - self.hold)
 
     def closed_until(self, watermark: int) -> int:
         """Return the event time, in microseconds, before which the output is final.
 
-        At this watermark, a stream has already output all records without a partner, and all retractions, of earlier
-        event times.
+        When a stream has reached this watermark, it has already output all rows and all retractions with earlier event
+        times, including the rows for records without a partner.
         """
         reached = self.onward(watermark)
         return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time, in microseconds, from which a stream may still change the output of a run."""
+        """Return the event time from which on a stream may still change rows that a backfill writes, in
+        microseconds.
+        """
         return END_OF_TIME if self.kind == "inner" and not self.takes_back else self.closed_until(watermark)
 
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
@@ -259,11 +274,13 @@ class Join(Windowless):
         return self._past(at, window, watermark, self.ahead(side) + self.lateness)
 
     def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Return True if a record of a side is no longer needed, so that the state can drop the record."""
+        """Return True if the state can drop a record of a side, because the join no longer needs the record."""
         return self._past(at, window, watermark, self.kept(side))
 
     def too_late(self, at: int, window: Window | None, watermark: int) -> bool:
-        """Return True if a record is too late: the join's state may no longer contain the record's partners."""
+        """Return True if a record is too late for the join: the state may already have dropped the record's
+        partners.
+        """
         return self._past(at, window, watermark, self.lateness)
 
     def _past(self, at: int, window: Window | None, watermark: int, by: int) -> bool:

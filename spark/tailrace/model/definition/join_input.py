@@ -1,4 +1,4 @@
-"""The input of a join: its two logs as one log, in which every record names its side."""
+"""The input of a join: the join's two logs as one log, in which every record has a column that names its side."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ UNMATCHED = ("wait", "tell")
 LEFT, RIGHT = SIDES = ("left", "right")
 
 SIDE = "side"
-"""The column of a join's input that names the side of a record."""
+"""The name of the column, in the input of a join, that says whether a record is from the left or the right log."""
 
 JOIN_WINDOW = ("window_start", "window_end")
-"""The columns for the start and the end of the window that both records are in, if the join has windows."""
+"""The output columns of a join with windows: the start and the end of the window that contains both records of a
+pair.
+"""
 
 WINDOWINGS = (Fixed, Sliding, Calendar, Global)
-"""The windowings that a join may have: they assign a record to windows by its event time alone."""
+"""The windowings that a join may use: they choose the windows of a record from the record's event time alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinInput(Union):
-    """The two logs of a join as one log, with the two sides as its members.
+    """The two logs of a join as one log: a union whose two members are the sides of the join.
 
-    `take` has, for each side, a dict from the join's column name to the side's column name.
+    For each side, `take` has a dict from the join's column names to the column names of that side's log.
     """
 
     take: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A map: a definition that turns records into records, without a key or windows (the ParDo of Dataflow Model, 2.1).
+"""A map: a definition that converts records to records, without a key or windows (the ParDo of Dataflow Model, 2.1).
 
-The output for a record depends on that record alone. So a map keeps no state, no record is ever too late for a map, and
-the output belongs to the epoch of the record.
+The output for a record depends on that record alone. So a map keeps no state, and no record is ever too late for a map.
+The output for a record belongs to the same epoch as the record.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from tailrace.model.windows.panes import Rejected
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Windowless):
-    """A definition that turns each record of a log into any number of records, exactly once, in the record's epoch.
+    """A definition that converts each record of a log to any number of records, exactly once, in the record's epoch.
 
-    `each` are the steps that every record goes through. `keep` drops the records that do not meet a condition, as in a
-    `Pipeline`. `what` names the output columns, by default all columns; the output also has the event time, as
-    `event_time`. A record that a step cannot process is rejected with the reason.
+    `each` has the steps that are applied to every record. `keep` drops the records that do not meet a condition, as in
+    a `Pipeline`. `what` names the output columns, by default all columns; the output also has the event time, as
+    `event_time`. If a step cannot process a record, the record is rejected, and the reason is stored.
 
     A map reads a source's log, or the productions of a computation or of another map. `produced` is the map's output as
     a log that other definitions can read.
@@ -76,7 +76,7 @@ class Map(Windowless):
 
     @property
     def multiplies(self) -> bool:
-        """Whether one record of the source's log may result in several rows."""
+        """Whether one record of the source's log may result in several output rows."""
         before = self.log.of if isinstance(self.log, Productions) else None
         return any(one.multiplies for one in self.each) or (isinstance(before, Map) and before.multiplies)
 
@@ -98,7 +98,7 @@ class Map(Windowless):
     def meaning(self) -> dict[str, Any]:
         """The parts that determine the map's meaning, as a dict from the part's name to its value.
 
-        An option that the definition leaves out has no part.
+        If the definition leaves out an option, the dict has no part for that option.
         """
         found = of_log(self.log) | {"what": list(self.results)}
         if self.keep is not None:
@@ -170,7 +170,7 @@ class Mapped:
 def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Mapped], list[Rejected]]:
     """Apply a map to an epoch's records, and return the output records and the rejected records.
 
-    This function is the reference for every engine.
+    The results of every engine are tested against this function.
 
     >>> from tailrace.model.base.expressions import Col
     >>> from tailrace.model.definition.record_steps import Derive

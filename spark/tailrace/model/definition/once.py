@@ -1,9 +1,9 @@
-"""Productions that count once even if several computations produce them: Photon's registry of ids (Photon, as of 003).
+"""A rule for productions that count once even if several computations produce them (Photon's registry of ids).
 
-Computations in several regions may read copies of the same log, each copy with its own delays. Each computation must be
-able to do all of the work while another computation is down. So a computation claims each production in a shared
-registry before the production counts, and drops a production that another computation has already claimed. A claim is
-permanent, so folding an epoch again gives the same result.
+Computations in several regions may read copies of the same log, each copy with its own delays. Each of the computations
+must be able to produce all results alone, because the other computations may be down. So a computation outputs a
+production only after claiming it in a shared registry, and drops a production that another computation has already
+claimed. A claim is permanent, so folding the same epoch again returns the same result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.model.base.names import name_faults
 
 
 class Id(NamedTuple):
-    """The identity of a production in any computation: its id as text, and its event time in microseconds."""
+    """The identity of a production in all computations: its id as text, and its event time in microseconds."""
 
     id: str
     at: int
@@ -27,9 +27,9 @@ class Id(NamedTuple):
 
 @dataclass(frozen=True)
 class Once:
-    """The rule that productions with the same id and event time count once in all computations with this registry.
+    """The rule that productions with the same id and event time count once in all computations that share a registry.
 
-    `by` names the column that holds the id: a column of the productions or of the key. `keep` limits the rule to the
+    `by` names the column that contains the id: a column of the productions or of the key. `keep` limits the rule to the
     productions that meet a condition. Productions that do not meet the condition always count, and so do productions
     with a null id.
     """
@@ -39,7 +39,7 @@ class Once:
     keep: Condition | None = None
 
     def id_of(self, record: Mapping[str, Any], at: int, types: Mapping[str, str]) -> Id | None:
-        """Return the id of a production with these column values and types, or None if the rule does not apply to it.
+        """Return the id of a production with these values and types, or None if the rule does not apply to it.
 
         >>> from tailrace.model.base.conditions import Match
         >>> joined = Once("joined", by="click", keep=Match("query", ">", 0))
@@ -54,7 +54,7 @@ class Once:
         return Id(str(record[self.by]), at)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the rule for productions with columns of these types."""
+        """Find the faults of the rule, given the names and types of the productions' columns."""
         yield from name_faults(f"{path}.registry", self.registry)
         if self.by not in types:
             yield unknown_column(f"{path}.by", self.by, types)
@@ -66,9 +66,9 @@ class Once:
 
 @dataclass
 class Claims:
-    """The claims of one computation (`who`) in a registry that other computations may share.
+    """The claims that one computation (`who`) makes in a registry, which several computations may share.
 
-    `counted` has the ids that this computation has already counted.
+    `counted` contains the ids that this computation has already counted.
 
     Law: each id counts once, even if several computations claim the id several times and in any order.
 
@@ -83,7 +83,7 @@ class Claims:
     counted: set[Id] = field(default_factory=set)
 
     def claim(self, id: Id) -> bool:
-        """Claim an id. Return True if the id belongs to this computation and has not been counted before."""
+        """Claim an id. Return True if this computation owns the id and has not counted the id before."""
         ours = self.registry.setdefault(id, self.who) == self.who and id not in self.counted
         if ours:
             self.counted.add(id)

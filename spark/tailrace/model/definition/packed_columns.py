@@ -1,9 +1,9 @@
-"""Steps that pack several columns into one (`Pack`), and that turn a list of packed columns into records (`Unpack`).
+"""Steps that pack several columns into one column (`Pack`), or convert lists of packed columns to records (`Unpack`).
 
-A stage packs columns and collects them in a list (`Collect`, `Highest`); the next stage unpacks the list. When an
-answer of the earlier stage is corrected, the records of the next stage are corrected, too: if an element is no longer
-in the list, the record made from the element is retracted. If two lists are unpacked one after the other, there is one
-record for each pair of their elements.
+A pipeline stage packs columns and collects the packed values in a list (`Collect`, `Highest`); the next stage unpacks
+the list. When an answer of the earlier stage is corrected, the records of the next stage are corrected, too: if an
+element is no longer in the list, the record made from the element is retracted. If two lists are unpacked one after the
+other, there is one record for each pair of an element of the first list and an element of the second list.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tailrace.model.definition.record_steps import ElementWise, Record, new_colu
 class Pack(ElementWise):
     """A step that packs some columns of a record into one additional column.
 
-    The new column is null in records that do not meet `keep`. `of` names the columns, or maps each packed name to its
-    column.
+    The new column is null in records that do not meet `keep`. `of` names the columns to pack, or maps names in the
+    packed column to the columns to pack.
 
     >>> from tailrace.model.base.conditions import Match
     >>> click = Pack("click", of={"clicked": "ad"}, keep=Match("kind", "==", "click"))
@@ -46,7 +46,7 @@ class Pack(ElementWise):
 
     @property
     def fields(self) -> dict[str, str]:
-        """A dict from packed name to column name."""
+        """A dict from each name in the packed column to the name of the column that is packed."""
         return dict(self.of) if isinstance(self.of, Mapping) else {name: name for name in self.of}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -76,11 +76,12 @@ class Pack(ElementWise):
 
 @dataclass(frozen=True)
 class Unpack(ElementWise):
-    """A step that makes one record for each element of a collected list, with the packed columns in place of the list.
+    """A step that creates one record for each element of a collected list. The packed columns replace the list column.
 
-    `first` limits the step to the first `first` elements of the list; `Collect` sorts the list by the packed columns,
-    starting with the first column. `place` names a new column that numbers the elements from 1. With `outer`, an empty
-    list results in one record, with null in the packed columns and in the `place` column.
+    `first` is the maximum number of elements that are unpacked from the start of the list. `Collect` sorts the list by
+    the packed columns, starting with the first column. `place` names a new column for an element's position in the
+    list, starting at 1. With `outer`, an empty list results in one record, in which the packed columns and the `place`
+    column are null.
 
     >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
     >>> dearest = Unpack("bids", first=1, place="rank")
@@ -96,7 +97,7 @@ class Unpack(ElementWise):
     outer: bool = False
 
     def fields(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return the packed columns and their types, or an empty dict if the column is not a list of packed columns."""
+        """Return the names and types of the packed columns; empty if the column is not a list of packed columns."""
         return struct_fields(element_type(types.get(self.name, "")) or "") or {}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """A pipeline: what is computed, where in event time, when in processing time, and how panes relate to each other.
 
-`Pipeline` answers the paper's four questions for the records of a log (Dataflow Model, 1 and 2). The log is filled by a
-source, or contains the panes of another pipeline; in the second case, the pipeline is a later stage of one definition.
-A pipeline is immutable and is checked as a whole: an invalid definition is refused with all of its faults at once.
+`Pipeline` answers the paper's four questions for the records of a log (Dataflow Model, 1 and 2). A source fills this
+log, or the log contains the panes of another pipeline. In the second case, the pipeline is a later stage of the same
+definition. A pipeline is immutable. An invalid pipeline is refused with an error that lists all of its faults.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from tailrace.model.windows.windows import (
 )
 
 MEASURED = "when"
-"""The prefix of the accumulator parts that the trigger measures; the parts of a result start with the result's name."""
+"""The prefix in the names of accumulator parts that hold the trigger's measures, instead of the name of a result."""
 
 NET = "answer__records"
-"""The accumulator part, in a later stage, that counts records: added records minus retracted records."""
+"""The accumulator part in which a later stage counts records: the number of added records minus retracted records."""
 
 
 UNANSWERED = "unanswered"
-"""The column of panes and answers that says why results are null, if a result may not fit its type (rule X7)."""
+"""The column of panes and answers for the reason why results are null, if a result may not fit its type (rule X7)."""
 
 
 def is_measure(part: str) -> bool:
@@ -82,25 +82,25 @@ def is_measure(part: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Ranged):
-    """A windowed definition, which is the same for stream, backfill and reference.
+    """A definition with windows. A stream, a backfill and the reference execution all use the same pipeline.
 
-    what: the results, as a mapping from name to combiner. where: the windowing. when: the trigger. how: the
-    accumulation. `each` are the steps that every record goes through first. `key` names the columns by which the
+    `what` maps the name of each result to its combiner. `where` is the windowing, `when` the trigger, and `how` the
+    accumulation. `each` has the steps that are applied to every record first. `key` names the columns by which the
     records are grouped; if `key` is empty, all records are in one group. `keep` drops the records that do not meet a
     condition; dropped records still advance the log's watermark. `on_time` says whether the pane at the watermark fires
     even if no record is new, and `closing` says whether the last pane of a window fires even if no record is new (rule
     M3). `finishing` must be "close" if the trigger can finish while records may still arrive; records that arrive later
-    are then too late (rule M4). `timestamp` sets the event time that an answer has in a later stage. `answers=True`
-    keeps the current answers of an earlier stage in a table. Without this option, only the last stage of a deployed
-    definition has a table of answers, and an earlier stage has only a ledger. The option `answers` is not part of the
-    definition's meaning.
+    are then too late (rule M4). `timestamp` sets the event time that an answer has as a record of a later stage.
+    `answers=True` keeps the current answers of an earlier stage in a table. Without this option, only the last stage of
+    a deployed definition has a table of answers, and an earlier stage has only a ledger. The option `answers` is not
+    part of the definition's meaning.
 
     The log of a later stage is `earlier.panes`. When the earlier stage retracts a pane, the later stage removes the
-    record of that pane. So the later stage's answers always follow from the earlier stage's current answers. A later
-    stage must wait as long as corrections from the earlier stage can arrive; this time is the default
+    record of that pane. So the later stage's answers are always computed from the earlier stage's current answers only.
+    A later stage must wait as long as corrections from the earlier stage can arrive; this time is the default
     `allowed_lateness` of a later stage. For other pipelines, the default is zero. A pipeline over the productions of a
-    computation reads `computation.produced`, whose records are never retracted. A pipeline over a join whose rows may
-    be retracted follows the rules of a later stage.
+    computation reads `computation.produced`, whose records are never retracted. If a pipeline reads a join whose rows
+    may be retracted, the rules for a later stage apply to this pipeline.
     """
 
     kind_name, state_name, windowed, repairs_late = "pipeline", "open windows", True, True
@@ -138,12 +138,12 @@ class Pipeline(Ranged):
 
     @property
     def takes_back(self) -> bool:
-        """Whether a record of the pipeline's log may be retracted."""
+        """Whether records of the pipeline's log may be retracted."""
         return self.log.takes_back
 
     @property
     def finished(self) -> Pipeline:
-        """The definition for finished input: all records are present, and no record is retracted.
+        """The definition for input that has ended: all records are present, and no record is retracted any more.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first
@@ -161,7 +161,7 @@ class Pipeline(Ranged):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether processing time closes the windows, which is the case if the first stage reads `Arrivals`."""
+        """Whether processing time closes the windows, because the first stage reads a log of type `Arrivals`."""
         return isinstance(self.stages[0].log, Arrivals)
 
     @property
@@ -178,14 +178,16 @@ class Pipeline(Ranged):
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """Bounds on the start and the end of windows, in microseconds, as far as the definition limits them.
+        """Bounds in microseconds: no window of the definition starts before the first or ends after the second bound.
 
-        A window that begins before the year 1, or ends after the year 9999, is cut at that bound (rule T1).
+        A window that starts before the year 1 is cut to start with the year 1. A window that ends after the year 9999
+        is cut to end with the year 9999 (rule T1).
         """
         if self.earlier is not None:
             low, high = self.earlier.span
         elif any(isinstance(one, Productions) and not isinstance(one.of, Map) for one in self.log.parts):
-            # Custom code sets the event time of a production.
+            # The bounds of the logs do not apply, because the code of a computation may give a production any event
+            # time.
             low, high = BEGINNING, END_OF_TIME
         else:
             low = min(instant(log.earliest) for log in self.sources)
@@ -195,14 +197,14 @@ class Pipeline(Ranged):
 
     @cached_property
     def exceeds_time(self) -> bool:
-        """Whether a window may extend beyond the supported years, so that the window must be cut."""
+        """Whether a window may extend beyond the years 1 to 9999, so that the window must be cut."""
         return not isinstance(self.where, Global) and (self.span[0] < BEGINNING or self.span[1] > END_OF_TIME)
 
     @cached_property
     def windows_of(self) -> Callable[[int, Mapping[str, Any]], list[Window]]:
         """A function that returns the windows of a record.
 
-        The arguments are the record's event time in microseconds, and the record after the steps.
+        The function has two arguments: the record's event time in microseconds, and the record after all steps.
         """
         if self.own_windows:
             return partial(_own_windows, self.where)
@@ -254,10 +256,11 @@ class Pipeline(Ranged):
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time, in microseconds, from which a backfill must leave the windows to the stream.
+        """Return the event time, in microseconds, from which on a backfill must not change windows.
 
-        A backfill may correct open windows, too, unless an earlier stage has answers with a record's event time
-        (`timestamp`).
+        The returned time is the end of time, because a backfill may also correct windows that are still open. The
+        exception is a definition with an earlier stage whose answers have the event time of a record (`timestamp`):
+        then the returned time is the same as from `closed_until`.
         """
         stamped = any(one.stamp is not None for one in self.stages[:-1])
         return self.closed_until(watermark) if stamped else END_OF_TIME
@@ -273,9 +276,9 @@ class Pipeline(Ranged):
     def trails(self) -> int:
         """The maximum time by which a new pane's timestamp may be behind a later stage's watermark, in microseconds.
 
-        A window may be corrected as long as records can reach it. A timestamp before the window's end is further
-        behind, by at most the window's length. If windows merge, the later stage's watermark also waits for open
-        windows.
+        A window may be corrected as long as records for the window can arrive. If an answer's timestamp is before the
+        end of its window, the timestamp is further behind, by at most the window's length. If windows merge, the later
+        stage's watermark also waits for open windows.
         """
         within = self.lateness + self.where.reach
         if self.timestamp is END_OF_WINDOW:
@@ -315,7 +318,7 @@ class Pipeline(Ranged):
 
     @property
     def stamp(self) -> str | None:
-        """The accumulator part that holds an answer's timestamp; None if the timestamp is the window's end."""
+        """The name of the accumulator part with an answer's timestamp; None if the timestamp is the window's end."""
         return None if self.timestamp is END_OF_WINDOW else f"{PANE_TIME}__{self.timestamp.value}"
 
     @property
@@ -325,7 +328,7 @@ class Pipeline(Ranged):
 
     @property
     def leaves(self) -> bool:
-        """Whether a result may not fit its type, so that panes and answers have the column `UNANSWERED`."""
+        """Whether a result may fail to fit its type. If so, panes and answers have the column `UNANSWERED`."""
         return any(combiner.leaves(self.type_of(combiner)) for combiner in self.combiners.values())
 
     @property
@@ -352,8 +355,8 @@ class Pipeline(Ranged):
     def meaning(self) -> dict[str, Any]:
         """The parts that determine the pipeline's meaning, as a dict from the part's name to its value.
 
-        Optional parts such as `keep` are absent if the definition leaves them out, so a new option of pipelines does
-        not change existing digests.
+        If the definition leaves out an optional part such as `keep`, the dict does not contain this part. So a new
+        option of pipelines does not change the digests of existing definitions.
         """
         log = self.log
         parts = of_log(log) | {
@@ -374,7 +377,7 @@ class Pipeline(Ranged):
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.percentiles_ahead.items())
         if self.when.stops:
-            # Record that a stop looks at the whole window (rule M6).
+            # The meaning states that a stop counts all records of the window (rule M6).
             parts["stops"] = "the whole window"
         if self.timestamp is not END_OF_WINDOW:
             parts["timestamp"] = self.timestamp.value
@@ -394,8 +397,8 @@ class Pipeline(Ranged):
             (parts["where"], parts["when"], parts["how"], parts["lateness"]),
             (parts["on_time"], parts["closing"], parts["finishing"]),
         )
-        # The order of these options must not change, because the digest depends on it; add a new option at the end. An
-        # option that is left out does not change the digest.
+        # The order of these options must not change, because the digest depends on the order; add a new option at the
+        # end. An option that the definition leaves out does not change the digest.
         meaning += (parts["keep"],) if "keep" in parts else ()
         meaning += parts.get("each", ())
         meaning += (parts["percentiles"],) if "percentiles" in parts else ()
@@ -410,9 +413,9 @@ _BUILT_IN = (Global, Fixed, Sliding, Sessions, Calendar)
 
 
 def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Return the windows that custom code assigns to a record, cut at the ends of time.
+    """Return the windows that custom code assigns to a record; windows are cut at the years 1 and 9999.
 
-    Raises `RecordError` if the code fails or returns invalid windows.
+    Raises `RecordError` if the custom code fails or returns invalid windows.
     """
     name = type(where).__name__
     try:
@@ -426,7 +429,7 @@ def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[W
 
 
 class _Finished(Pipeline):
-    """A pipeline over finished input, in which no record is retracted."""
+    """A pipeline over input that has ended, in which no record is retracted any more."""
 
     takes_back = False
 
@@ -442,7 +445,7 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
     steps = list(steps_faults(pipeline.each, log.columns))
     yield from steps
     if steps:
-        # The other checks need valid steps, because they use the columns after the steps.
+        # The checks below use the columns after the steps, so they are skipped if a step has a fault.
         return
     if log.signed:
         yield from _signed_faults(pipeline)
@@ -476,9 +479,10 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _signed_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    """Find the uses of the time of a change in a pipeline over the log of a table's changes.
+    """Find the places where a pipeline over a log of table changes uses the time of a change; each use is a fault.
 
-    Using the time of a change is a fault, because the addition and the retraction of a row have different change times.
+    A pipeline must not use the time of a change, because the addition and the retraction of a row have different change
+    times.
     """
     at = pipeline.log.event_time
     expected, remedy = f"nothing that goes by {at}, the time of a change", "use columns of the table"
@@ -552,7 +556,7 @@ def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _stage_faults(pipeline: Pipeline, earlier: Pipeline) -> Iterable[Fault]:
-    """Find the faults of a stage that depend on the earlier stage whose panes it reads."""
+    """Find the faults of a pipeline stage that depend on the earlier stage, whose panes the pipeline stage reads."""
     if earlier.how is not Accumulation.RETRACTING:
         remedy = f"set how=RETRACTING in {earlier.name}"
         yield Fault(

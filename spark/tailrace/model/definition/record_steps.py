@@ -1,7 +1,7 @@
-"""The steps that each record goes through before records are grouped: the paper's ParDo (Dataflow Model, 2.1).
+"""The steps that are applied to each record before records are grouped: the paper's ParDo (Dataflow Model, 2.1).
 
-A step turns one record into any number of records, and declares the types of the columns that it adds. After all steps,
-`Pipeline.keep` drops the records that do not meet a condition.
+A step converts one record to any number of records, and declares the types of the columns that it adds. After all
+steps, `Pipeline.keep` drops the records that do not meet a condition.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Record = Mapping[str, Any]
 
 
 class NeedsSparkError(TailraceError, NotImplementedError):
-    """The error for a step that only Spark can run, in a process without Spark."""
+    """The error that a process without Spark raises for a step that only Spark can run."""
 
 
 class ElementWise:
-    """The base class of the steps that each record goes through.
+    """The base class of the steps that are applied to each record separately.
 
-    `multiplies` says whether a step may return several records for one record.
+    `multiplies` says whether a step may return more than one record for one input record.
     """
 
     multiplies: ClassVar[bool] = False
@@ -54,9 +54,10 @@ class ElementWise:
 
 @dataclass(frozen=True)
 class Derive(ElementWise):
-    """A step that computes columns from the columns of the record, by expressions that run in every execution.
+    """A step that computes new columns from a record's columns, with expressions that run in every execution.
 
-    If a computed number does not fit its type, the record is rejected with the reason, and the other records go on.
+    If a computed number does not fit its type, the record is rejected for this reason, and all other records are
+    processed as usual.
 
     >>> from tailrace.model.base.expressions import Col
     >>> euros = Derive({"euros": Col("cents") // 100})
@@ -81,7 +82,7 @@ class Derive(ElementWise):
         yield {**record, **made}
 
     def reasons(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return the reasons for rejecting a record, by column: a reason for each column whose value may not fit.
+        """Return the reason for a rejection for each column whose computed value may not fit its type.
 
         >>> from tailrace.model.base.expressions import Col
         >>> Derive({"cost": Col("n") * Col("price"), "half": Col("n") // 2}).reasons({"n": "bigint", "price": "bigint"})
@@ -121,9 +122,10 @@ class _Function(ElementWise):
 class Each(_Function):
     """A step that calls a Python function on each record to compute new columns.
 
-    The function returns the new columns as a mapping, or a list of mappings to make several records, or None to drop
-    the record. `gives` has the types of the new columns. If the function fails or returns values that do not fit, the
-    record is rejected with the reason, and the other records go on. The function must return the same result for the
+    To create one record, the function returns a mapping with the new columns. To create several records, the function
+    returns a list of mappings. To drop the record, the function returns None. `gives` maps the names of the new columns
+    to their types. If the function fails or returns values that do not fit these types, the record is rejected, the
+    reason is stored, and all other records are processed as usual. The function must return the same result for the
     same record on every call. The function's code is not part of the definition's meaning, so give the definition
     another name when you change the code.
 
@@ -174,11 +176,12 @@ class Each(_Function):
 
 @dataclass(frozen=True)
 class SparkColumns(ElementWise):
-    """A step that computes columns by Spark SQL expressions; it runs only on Spark.
+    """A step that computes columns with Spark SQL expressions; this step runs only on Spark.
 
     `values` maps each new column to its type and the text of its expression. Use functions that return null on an
-    error, such as `try_divide` instead of `/`. If an expression fails, Spark fails the whole epoch. The stream must
-    then find the failing records and set these records aside (`SetAside`); otherwise, the stream stops.
+    error, such as `try_divide` instead of `/`. If an expression raises an error, the whole epoch fails in Spark. The
+    stream then searches for the records that cause the error and rejects them (`SetAside`). If the stream does not find
+    these records, it stops.
     """
 
     values: Mapping[str, tuple[str, str]]
@@ -204,11 +207,11 @@ class SparkColumns(ElementWise):
 
 @dataclass(frozen=True)
 class SparkFrame(_Function):
-    """A step that applies a function to a DataFrame; it runs only on Spark.
+    """A step that applies a function to a Spark DataFrame; this step runs only on Spark.
 
-    The function may add the columns of `gives`, drop records, or turn one record into several records. The function
-    must keep all columns of its input, including columns whose names begin with _, and process each record
-    independently of all other records.
+    The function may add the columns that `gives` declares, drop records, or convert one record to several records. The
+    function must keep all columns of its input, including columns whose names begin with _. The function must process
+    each record independently of all other records.
     """
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
@@ -223,7 +226,9 @@ class SparkFrame(_Function):
 
 
 class Place(NamedTuple):
-    """The position of a record in its log: the landing epoch, the source's partition, and the offset in it."""
+    """The position of a record in its log: the landing epoch, the source's partition, and the offset in the
+    partition.
+    """
 
     epoch: int
     source: str | None
@@ -236,18 +241,18 @@ class Place(NamedTuple):
 
 
 Reasons = Mapping[Place, str]
-"""The records that streams have set aside (rule X7): a mapping from a record's position to the reason."""
+"""The records that streams have set aside (rule X7): a mapping from a record's position in the log to the reason."""
 
 NONE_SET_ASIDE: Reasons = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class SetAside(ElementWise):
-    """A step that rejects the records that streams have set aside because no epoch could be folded with them.
+    """A step that rejects the records that a stream has set aside because every epoch with them failed.
 
-    The step recognizes a record by its position, and rejects the record with the recorded reason. A stream puts a
-    `SetAside` step before a definition's own steps, as a last resort (rule X7), and so does every reader of the
-    definition's ledger. The step is not part of the definition's meaning.
+    The step recognizes a set-aside record by its position in the log, and rejects it for the recorded reason. As a last
+    resort, a stream puts a `SetAside` step before the steps that a definition declares (rule X7). Every process that
+    reads the definition's ledger adds the same step. The step is not part of the definition's meaning.
     """
 
     reasons: Reasons
@@ -271,7 +276,7 @@ class SetAside(ElementWise):
 
 
 def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the columns and types of records after all steps, for input records with columns of these types."""
+    """Return the names and types of the columns after all steps, for input records with columns of these types."""
     for one in steps:
         types = one.columns(types)
     return types
@@ -283,7 +288,7 @@ def own_steps(steps: Iterable[ElementWise]) -> list[ElementWise]:
 
 
 class Prepared(NamedTuple):
-    """The records that the steps returned for one input record, and the reasons for which steps rejected records."""
+    """The records that the steps returned for one input record, and the reasons for rejecting other records."""
 
     records: list[Record]
     reasons: list[str]
@@ -325,7 +330,7 @@ def _gives_faults(
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of the name of a new column that a step adds to columns of these types."""
+    """Find the faults in the name of a column that a step adds to records with columns of these types."""
     yield from name_faults(path, name)
     if name in RESERVED:
         yield reserved(path, name)
@@ -334,7 +339,7 @@ def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iter
 
 
 def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a step; a value that is not an `ElementWise` is itself a fault."""
+    """Find the faults of a step. If the value is not an `ElementWise`, the value itself is the only fault."""
     if isinstance(step, ElementWise):
         return step.faults(path, types)
     return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]

@@ -1,4 +1,6 @@
-"""The parts of a definition as source text: `Every(minutes(15))` instead of a repr with `timedelta` objects."""
+"""Conversion of a definition's parts to source text, such as `Every(minutes(15))` instead of a repr with
+`timedelta`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def written(part: object) -> str:
             value = getattr(part, field.name)
             if field.default is not MISSING and value == field.default:
                 continue
-            # The first option is written without its name, as a user would write it.
+            # Write only the value of the first option, without the option's name, as a user would write it.
             options.append(written(value) if place == 0 else f"{field.name}={written(value)}")
         return f"{type(part).__name__}({', '.join(options)})"
     # Write a function as its name, because its repr contains an address that differs from run to run.
@@ -75,13 +77,13 @@ def _duration(value: timedelta) -> str:
 def _after_watermark(trigger: Trigger) -> str | None:
     """Return a trigger's text in the form `AfterWatermark(...)`.
 
-    Returns None if the trigger does not have this form, or has neither an early nor a late part.
+    Returns None if the trigger cannot be written in this form, or has neither an early nor a late part.
     """
     on_time, late = (trigger, None)
     if isinstance(trigger, Sequence) and len(trigger.parts) == 2:
         on_time, late = trigger.parts
     early = on_time.part if isinstance(on_time, Until) and on_time.stop == AtWatermark() else None
-    # `AfterWatermark` itself adds `Repeat` to its parts if necessary, so the text leaves `Repeat` out.
+    # `AfterWatermark` itself wraps its parts in `Repeat` if necessary, so the text leaves `Repeat` out.
     bare_early, bare_late = (one.part if isinstance(one, Repeat) else one for one in (early, late))
     if (early is None and late is None) or AfterWatermark(early=bare_early, late=bare_late) != trigger:
         return None

@@ -1,1 +1,1 @@
-"""Logs, as users declare them: their columns, how watermarks follow their records, and logs derived from other logs."""
+"""Logs as users declare them: their columns, their watermark strategies, and logs that are derived from other logs."""

@@ -1,4 +1,4 @@
-"""The change records of a database table, as a log of the table's rows: a changed row is retracted and added again."""
+"""A log of the changes of a database table, as rows: a changed row is retracted, and then added with its new values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tailrace.model.logs.log import Log
 class Changes(Log):
     """The changes of a database table, in the form in which Debezium writes them to a topic.
 
-    A record is a row of the table. A row that is inserted, or found in the initial snapshot, is added. A deleted row is
-    retracted. An updated row is retracted with its old values and added with its new values. So a pipeline over the
-    records has the same results as a query over the table. `columns` are the columns of the table, and `event_time`
-    names an additional column with the time of the change. A row is retracted at a different time than it was added, so
-    a pipeline over changes must have a single window for all records.
+    A record of the log is a row of the table. If a row is inserted, or is in the initial snapshot, the record is added.
+    If a row is deleted, its record is retracted. If a row is updated, the record with the old values is retracted, and
+    a record with the new values is added. So a pipeline over these records has the same results as a query over the
+    table. `columns` are the columns of the table, and `event_time` names an additional column with the time of the
+    change. The time at which a row is retracted differs from the time at which it was added. So a pipeline over changes
+    must use a single window for all records.
 
     `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times
-    that Debezium writes as numbers; dates are then numbers of days. If `instants` is omitted for JSON, times are ISO
-    8601 texts.
+    that Debezium writes as numbers; Debezium then writes dates as numbers of days. If `instants` is left out for JSON,
+    times must be written in ISO 8601.
 
     >>> orders = Changes(
     ...     name="orders",

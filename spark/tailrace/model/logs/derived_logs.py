@@ -1,8 +1,8 @@
 """Logs that are derived from other logs or definitions: panes, productions, unions, and logs by arrival time.
 
-An epoch cuts all logs of a union at once, and its watermark is the lowest watermark of these logs (rule T3; Dataflow
-Model, 2.1). So a definition over a union is folded, replayed and recomputed like a definition over a single log, and
-nothing is stored twice.
+An epoch of a union contains the records of all of its logs, and its watermark is the lowest watermark of these logs
+(rule T3; Dataflow Model, 2.1). So a definition over a union is folded, replayed and recomputed like a definition over a
+single log, and no record is stored twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
 
 
 class Producer(Protocol):
-    """A definition whose output is the log of other definitions."""
+    """A definition whose output is a log that other definitions read."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The source logs that the definition reads, directly or through other definitions."""
+        """The logs with a source that the definition reads, either directly or through other definitions."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -40,7 +40,7 @@ P = TypeVar("P", bound=Producer)
 class _Output(Log, Generic[P]):
     """A definition's output, as the log that other definitions read.
 
-    The rows come from the definition's ledger, not from a source.
+    The rows of this log come from the ledger table of the definition, not from a source.
     """
 
     landed = False
@@ -61,10 +61,10 @@ class _Output(Log, Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Panes(_Output[P]):
-    """The panes of a stage as the log of a later stage; `Pipeline.panes` creates this log.
+    """The panes of a pipeline stage, as the log that a later stage reads; `Pipeline.panes` creates this log.
 
     The log's columns are the key, the results, `window_start` and `window_end`, and `event_time`. The log declares
-    neither bounds nor disorder, because its watermark is the watermark of the stage (rule T3).
+    neither bounds nor disorder, because its watermark is passed on by the earlier stage (rule T3).
     """
 
     takes_back = True
@@ -72,11 +72,12 @@ class Panes(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Output[P]):
-    """The productions of a computation, a map or a join as the log of another definition; `produced` creates this log.
+    """The output of a computation, a map or a join, as a log that other definitions read; `produced` creates this log.
 
-    The columns are the key and `produces` of a computation, or the output columns of a map or join, and `event_time`.
-    The records are never retracted, unless they come from a join that retracts rows (`Join.takes_back`). The watermark
-    is the watermark of the definition that produces the records (rule T3). A record of a computation is never late.
+    The columns are `event_time` and, for a computation, the key columns and the columns of `produces`. For a map or a
+    join, the columns are `event_time` and the output columns. The records are never retracted, unless they come from a
+    join that retracts rows (`Join.takes_back`). The watermark is passed on by the definition that produces the records
+    (rule T3). A record that a computation has produced is never late for its readers.
     """
 
     @property
@@ -90,12 +91,12 @@ class Productions(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Log):
-    """Several logs as one log: source logs, and productions of computations, maps and joins.
+    """Several logs as one log. The members are logs with a source, or the output of computations, maps and joins.
 
-    `of` lists the logs, or maps a name to each log. A record has the columns of its log, and null in the columns of the
-    other logs. Column `tag` has the name of its log, and column `event_time` its event time. A column that several logs
-    share must have the same type in all of them. A log all of whose partitions are idle does not hold back the
-    watermark.
+    `of` lists the logs, or maps a name to each log. A record has values in the columns of its own log, and null in the
+    columns of the other logs. The column that `tag` names contains the name of the record's log, and the column
+    `event_time` contains the record's event time. A column that several logs share must have the same type in all of
+    these logs. If all partitions of a log are idle, the watermark of the union does not wait for that log.
 
     >>> views = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at")
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "ad": "bigint", "by": "string"}, event_time="at")
@@ -130,7 +131,7 @@ class Union(Log):
 
     @property
     def members(self) -> Mapping[str, Log]:
-        """The logs, each by the name that its records have in column `tag`."""
+        """The logs of the union, by the names that their records have in the column for the log's name (`tag`)."""
         assert isinstance(self.of, Mapping)
         return self.of
 
@@ -144,11 +145,11 @@ class Union(Log):
         return tuple(found.values())
 
     def columns_of(self, member: str) -> Mapping[str, str]:
-        """Map the name of each of a log's columns in the union to the name in the log."""
+        """Return a dict from column names of the union to column names of one of its logs, for this log's columns."""
         return {name: name for name in self.members[member].columns}
 
     def records(self, member: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Convert the records of one log to records of the union."""
+        """Convert records of one log to records of the union."""
         log, empty = self.members[member], dict.fromkeys(self.columns)
         for record in records:
             own = {name: record.get(column) for name, column in self.columns_of(member).items()}
@@ -160,7 +161,7 @@ class Union(Log):
             yield getattr(log, name)
 
     def _given_faults(self) -> Iterable[Fault]:
-        """Find the basic faults, which prevent all further checks."""
+        """Find the basic faults of the union; if there are such faults, all further checks are skipped."""
         yield from name_faults("log.name", self.name)
         logs: object = tuple(self.of.values()) if isinstance(self.of, Mapping) else self.of
         if not isinstance(logs, tuple) or len(logs) < 2 or not all(isinstance(log, Log) for log in logs):
@@ -202,7 +203,7 @@ class Union(Log):
 
 
 def taken_back(path: str, log: Log, remedy: str) -> Fault:
-    """Build the fault for a reader that cannot handle retracted records, although its log has such records."""
+    """Return the fault of a definition that cannot process retractions although its log contains retracted records."""
     found = f"the panes of {log.name}" if isinstance(log, Panes) else f"what {log.name} gives, and takes back"
     if log.signed:
         remedy = f"write a Pipeline over {log.name}"
@@ -210,18 +211,18 @@ def taken_back(path: str, log: Log, remedy: str) -> Fault:
 
 
 ARRIVAL = "arrival"
-"""The column of `Arrivals` with the processing time of the epoch in which a record arrived."""
+"""The name of the column of `Arrivals` that contains the processing time of the epoch in which a record arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals(Log):
-    """A log with arrival times as event times: windows over it, including sessions, are windows of processing time.
+    """A log whose event times are arrival times, so that windows, including sessions, are windows of processing time.
 
-    A record has the columns of the log `of`, and a column `arrival`, which is its event time here: the processing time
-    of the epoch in which the record arrived. The processing time is recorded with the epoch (rule T2), so replays and
-    backfills have the same windows as the stream. The watermark is the processing time as well: no record is late, and
-    a window is complete as soon as it has ended (Dataflow Model, 2.4: arrival times as event times, with a perfect
-    watermark).
+    A record has the columns of the log `of` and a column `arrival`, which is the record's event time in this log.
+    `arrival` is the processing time of the epoch in which the record arrived. The processing time is recorded with the
+    epoch (rule T2), so replays and backfills have the same windows as the stream. The watermark is also the processing
+    time, so no record is late, and a window is complete as soon as it has ended (Dataflow Model, 2.4: arrival times as
+    event times, with a perfect watermark).
 
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "who": "string"}, event_time="at")
     >>> dict(Arrivals(of=clicks).columns)
@@ -252,12 +253,12 @@ class Arrivals(Log):
         return (self.of,)
 
     def records(self, records: Iterable[Mapping[str, Any]], now: int) -> Iterator[dict[str, Any]]:
-        """Yield the records of an epoch with their arrival; `now` is the epoch's processing time, in microseconds."""
+        """Yield an epoch's records with the column `arrival`; `now` is the epoch's processing time, in microseconds."""
         for record in records:
             yield {**record, ARRIVAL: moment(now)}
 
     def refused(self, path: str) -> Fault:
-        """Build the fault for a definition that reads this log but has no windows."""
+        """Return the fault of a definition that reads a log of arrivals but has no windows."""
         expected = "a log itself, as only a pipeline's windows go by arrival"
         return Fault(path, self.name, expected, f"read {self.of.name}, or write a Pipeline over {self.name}")
 

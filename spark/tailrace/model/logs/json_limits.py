@@ -1,7 +1,7 @@
-"""Limits of JSON that every reader enforces: a text beyond them is rejected and cannot exhaust the reader's stack.
+"""Limits on JSON texts that every reader enforces, so that no text can exhaust the stack of the reader.
 
-The log sets the maximum size of a record (`Log.record_bytes`). The limits in this module are the limits of Spark's JSON
-parser, or lower.
+A text beyond a limit is rejected. The limits in this module are the limits of Spark's JSON parser, or lower. The
+maximum size of a record is set by the log (`Log.record_bytes`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ DEPTH = 500
 """The maximum number of levels of nested objects and lists; the record itself is the first level."""
 
 DEEP = f"nested more than {DEPTH} levels deep"
-"""The reason for rejecting a text with deeper nesting."""
+"""The reason for rejecting a text that is nested too deeply."""
 
 DIGITS = 1000
-"""The maximum number of digits of a number."""
+"""The maximum number of digits that a number in a JSON text may have."""
 
 LONG = f"a number of more than {DIGITS} digits"
-"""The reason for rejecting a text with a longer number."""
+"""The reason for rejecting a text that contains a number with too many digits."""
 
 NAME = 50_000
-"""The maximum number of characters in the name of a field."""
+"""The maximum number of characters that the name of a field may have."""
 
 
 def beyond(text: str) -> str | None:
-    """Return which limit a JSON text exceeds, or None if it exceeds no limit. The text need not be valid JSON.
+    """Return a description of the limit that a JSON text exceeds, or None. The text need not be valid JSON.
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')

@@ -1,8 +1,8 @@
-"""Logs: the columns of their records, and how far out of order the records may arrive.
+"""The declaration of a log: the columns of its records, and how far out of order the records may arrive.
 
-A log is filled by a source, or it is the panes of a stage as a later stage reads them (`Panes`): answers, each with its
-event time, and retractions, each of which retracts an answer. The productions of a computation, a map or a join are
-also a log (`Productions`).
+A source fills a log, or the log contains the output of another definition. `Panes` is the log with the panes of a
+pipeline stage, which a later stage reads: it contains answers with their event times, and retractions of answers.
+`Productions` is the log with the output of a computation, a map or a join.
 """
 
 from __future__ import annotations
@@ -21,50 +21,52 @@ from tailrace.model.base.types import type_faults
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
-"""The units of instants that are written as whole numbers."""
+"""The units in which whole numbers may represent instants."""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 AHEAD = timedelta(days=1)
-"""How far an event time may be ahead of the arrival if the log has an arrival column and sets no bound itself."""
+"""The default for `ahead` in a log with arrival times: an event time may be after the arrival by at most this time."""
 
 FARTHEST_AHEAD = LATEST - EARLIEST
 
 
 LARGEST = 100 * 2**20
-"""The largest record size that a log may allow, in bytes: Spark cannot handle a value of 128 MB."""
+"""The largest value that `record_bytes` may have, in bytes; Spark cannot handle a value of 128 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """The columns of a log's records, and how far out of order the records may arrive.
+    """The declaration of a log: the columns of its records, and how far out of order the records may arrive.
 
     `columns` maps names to types. `event_time` names the timestamp column with the time when a record happened.
-    `arrival_time` names the column with the time when the record became known, if the source has such a column;
-    otherwise, a record arrives when its file was written, or at the timestamp of its message.
+    `arrival_time` names the column with the time when the record became known, if the source has such a column.
+    Otherwise, the arrival time of a record is the time when its file was written, or the timestamp of its message.
 
     Records with an event time outside `[earliest, latest)` are rejected, because a single such record could move the
-    watermark to the end of time. Records whose event time is more than `ahead` after their arrival are rejected as
-    well. By default, `ahead` is one day if there is an `arrival_time`, and otherwise there is no bound; None means no
-    bound.
+    watermark to the end of time. A record whose event time is later than its arrival time by more than `ahead` is
+    rejected as well. By default, `ahead` is one day if there is an `arrival_time`; otherwise, the default is None,
+    which means no bound.
 
-    `disorder` bounds how far the watermark trails the latest event of each partition; the option is short for
-    `watermark=BoundedDisorder(...)`. Other strategies are in `model.logs.watermark_strategies`. `percentiles` declares
-    a smaller bound for a share of the records, in per cent (Dataflow Model, 2.3).
+    `disorder` is the time by which the watermark of each partition is behind the partition's latest event time; the
+    option is short for `watermark=BoundedDisorder(...)`. Other strategies are in `model.logs.watermark_strategies`.
+    `percentiles` maps a percentage of the records to a smaller disorder that is expected for this percentage of the
+    records (Dataflow Model, 2.3).
 
-    `unknown` is what happens to a record with an undeclared column: "reject" or "ignore". `required` names further
-    columns without which a record is rejected. `record_id` names the columns that identify a record, if the source may
-    deliver a record again. A record that is delivered again within `remembered` of processing time is dropped before
-    the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record is identified by its position in the
+    `unknown` decides what happens if a record has an undeclared column: "reject" rejects the record, and "ignore"
+    ignores the column. `required` names columns that must have a value in addition to the event time; a record without
+    this value is rejected. `record_id` names the columns that identify a record, if the source may deliver the same
+    record more than once. If a record is delivered again within the processing time `remembered`, it is counted but not
+    written to the log (rule X5; MillWheel, 6.1). Without `record_id`, a record is identified by its position in the
     source.
 
-    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, with
-    the schemas in the registry that the settings name. `aliases` has other names of columns in those schemas, for
-    example from before a column was renamed: `aliases={"cents": "price_cents"}`, or a tuple of several names.
-    `instants` is the unit of whole numbers that are instants since 1970 although their schema does not declare it;
-    without `instants`, such numbers are refused. `record_bytes` is the maximum size of a line or message, in bytes: a
-    larger one is rejected.
+    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format. For
+    Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to another
+    name, or a tuple of other names, that it may have in these schemas, for example its name before it was renamed:
+    `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants since 1970
+    although their schema does not say so; without `instants`, such numbers are refused. `record_bytes` is the maximum
+    size of a line or message in bytes; a larger line or message is rejected.
     """
 
     name: str
@@ -95,24 +97,26 @@ class Log:
 
     @property
     def landed(self) -> bool:
-        """Whether a source fills the log, so that there is a table with the log's records."""
+        """Whether a source fills the log, so that the lake has a table with the log's records."""
         return True
 
     @property
     def takes_back(self) -> bool:
-        """Whether records of the log may be retracted: a retracted record occurs again, with the sign -1."""
+        """Whether records of the log may be retracted. The retraction of a record is a further record with the sign
+        -1.
+        """
         return False
 
     @property
     def signed(self) -> bool:
-        """Whether the log's table states for each record whether the record is added or retracted."""
+        """Whether the log's table has a sign for each record, which says whether the record is added or retracted."""
         return False
 
     @property
     def trails(self) -> int:
-        """The maximum delay behind the watermark, in microseconds, of a record that is retracted or output again.
+        """The maximum time by which a corrected or retracted record may be behind the log's watermark, in microseconds.
 
-        Zero for a log whose records are never retracted; such records may be late.
+        For a log whose records are never retracted, the maximum time is zero; records of this log may be late.
         """
         return 0
 
@@ -123,12 +127,12 @@ class Log:
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The source logs from which this log is derived, directly or through other definitions."""
+        """The logs with a source from which this log is derived, either directly or through other definitions."""
         return (self,)
 
     @property
     def parts(self) -> tuple[Log, ...]:
-        """The logs that this log consists of: the log itself, or the logs of a union."""
+        """The logs of which this log consists: the logs of a union, or otherwise only this log itself."""
         return (self,)
 
     @property
@@ -143,28 +147,29 @@ class Log:
 
     @property
     def never_missing(self) -> dict[str, str]:
-        """The columns without which a record is rejected, each with the reason for the rejection.
+        """The reasons for rejecting a record that lacks a value, by the name of the column that must have a value.
 
-        The event time and the arrival time are not included, because they must also be within bounds.
+        The columns for the event time and the arrival time are not included, because they are checked separately,
+        together with their bounds.
         """
         ids = {name: f"the record id {name} is missing" for name in self.id_columns}
         return ids | {name: f"the required column {name} is missing" for name in self.required if name not in ids}
 
     @property
     def strategy(self) -> WatermarkStrategy:
-        """The strategy by which the watermark of each partition of the source follows the partition's records."""
+        """The strategy that computes the watermark of each partition of the source from the partition's records."""
         return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
 
     @property
     def bound_ahead(self) -> timedelta | None:
-        """How far the event time of a record may be ahead of its arrival; None if there is no bound."""
+        """The maximum time by which a record's event time may be after its arrival; None if there is no bound."""
         if isinstance(self.ahead, timedelta):
             return self.ahead
         return AHEAD if self.ahead == "default" and self.arrival_time is not None else None
 
     @property
     def percentiles_ahead(self) -> dict[int, int]:
-        """The lead of each percentile's watermark over the log's watermark, in microseconds."""
+        """A dict from each percentile to the lead of its watermark over the log's watermark, in microseconds."""
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
     def _faults(self) -> Iterable[Fault]:
@@ -275,17 +280,17 @@ class Log:
 
 
 PANE_TIME = "event_time"
-"""The column of a stage's panes with the event time of an answer: its timestamp (`Pipeline.timestamp`)."""
+"""The name of the column, in the log of a stage's panes, with the event time of an answer (`Pipeline.timestamp`)."""
 
 SIGN = "_sign"
-"""A field of a stage's panes in addition to the columns: 1 for an answer, -1 for a retracted answer."""
+"""The field that contains a record's sign, in addition to the columns: 1 for added, -1 for retracted records."""
 
 PLACE = ("_epoch", "_source", "_offset")
-"""The fields of a record, in addition to its columns, that state its epoch and its position in the source."""
+"""The names of a record's fields, in addition to the columns, for the record's epoch and its position in the source."""
 
 
 def too_large(log: Log) -> str:
-    """Return the reason for rejecting a record that is larger than its log allows, with the remedy."""
+    """Return the reason for rejecting a record that is larger than its log allows; the reason includes a remedy."""
     return f"the record has more than {log.record_bytes} bytes: set record_bytes in the log"
 
 
@@ -295,12 +300,14 @@ def _names(given: object) -> bool:
 
 
 def log_names(logs: Iterable[Log]) -> str:
-    """Return the names of logs, for messages to users."""
+    """Return a text with the names of logs, for messages to users."""
     return ", ".join(log.name for log in logs)
 
 
 def sign_of(record: Mapping[str, Any]) -> int:
-    """Return 1 for an added record and -1 for a retracted record. A record without the field `_sign` is added.
+    """Return the sign of a record: 1 for an added record, -1 for a retracted record.
+
+    Without the field `_sign`, return 1.
 
     >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
     (1, -1)

@@ -1,8 +1,8 @@
-"""Watermark strategies: how the watermark of a log's partition follows its records (MillWheel, 5.2: injectors).
+"""Watermark strategies, which compute the watermark of a partition from its records (MillWheel, 5.2: injectors).
 
-If the source cannot state which records are still to come, a watermark is an estimate (Dataflow Model, 1.3): a record
-behind the watermark is late, not lost. Each strategy is a trade-off: the sooner windows are complete, the more records
-are late.
+If the source does not know which records will still arrive, a watermark is an estimate (Dataflow Model, 1.3). A record
+behind the watermark is late, but it is not lost. Each strategy is a trade-off: the sooner windows are considered
+complete, the more records are late.
 """
 
 from __future__ import annotations
@@ -19,53 +19,56 @@ from tailrace.model.base.time import BEGINNING, duration, instant, minutes, wait
 from tailrace.model.base.values import in_utc
 
 ENOUGH = 1_000
-"""The number of records that must have been seen before their lags are used."""
+"""The number of records that must have arrived before the lags of the records are used."""
 
 REMEMBERED = 1_000_000
-"""The approximate number of records whose lags are remembered. Beyond this number, all counts are halved, so that older
-lags fade.
+"""The approximate number of records whose lags are remembered.
+
+Above this number, all counts are halved, so that older lags lose weight.
 """
 
 IDLE = minutes(5)
-"""The time without a record after which the watermark no longer waits for a partition."""
+"""The time after which the watermark no longer waits for a partition without new records."""
 
 LAG_STEPS = 8
-"""The number of lag buckets for each doubling of the lag: the edges of a bucket are 9 % apart."""
+"""The number of lag buckets per doubling of the lag: the upper edge of a bucket is 9 % above its lower edge."""
 
 
 class WatermarkStrategy(ABC):
-    """The base class of strategies by which a partition's watermark follows its records.
+    """The base class of strategies that compute a partition's watermark from its records.
 
-    The watermark never goes back, whatever a strategy returns. Write a custom strategy as a frozen dataclass with a
-    method `reached`.
+    The watermark never goes back, even if a strategy returns an earlier watermark. A custom strategy must be a frozen
+    dataclass with a method `reached`.
     """
 
     follows_records = True
-    """Whether the strategy depends on the records at all."""
+    """Whether the watermark depends on the records at all."""
 
     learns = False
-    """Whether the strategy depends on the lags of the records; if so, the lags are counted."""
+    """Whether the watermark depends on the lags of the records. If so, the stream counts the lags."""
 
     idle: timedelta | None = None
-    """How long a partition without new records still holds back the log; None means for ever."""
+    """The time for which the watermark waits for a partition without new records; None means that it always waits."""
 
     partitions: Sequence[str] = ()
-    """The partitions for which the watermark waits even before their first record."""
+    """The names of partitions for which the watermark waits even before their first record arrives."""
 
     @abstractmethod
     def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
-        """Return a partition's watermark from its latest event time and arrival in the epoch, in microseconds.
+        """Compute a partition's watermark from the epoch's latest event time and latest arrival time, in microseconds.
 
-        `lags` counts the log's records so far by the bucket of their lag.
+        `lags` maps a bucket of lags to the number of the log's records so far whose lags are in this bucket.
         """
 
     @property
     def bound(self) -> timedelta | None:
-        """The maximum distance of the watermark behind the latest event; None if the maximum is not known."""
+        """The maximum time by which the watermark is behind the latest event time; None if there is no known
+        maximum.
+        """
         return None
 
     def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
-        """Add the lags of an epoch to the lags so far; halve all counts if there are more than `REMEMBERED` records."""
+        """Add the lag counts of an epoch to the counts so far; above a total of `REMEMBERED`, halve all counts."""
         found = dict(lags)
         for counts in new:
             for bucket, count in counts.items():
@@ -75,9 +78,9 @@ class WatermarkStrategy(ABC):
         return found
 
     def completes(self, file: str) -> tuple[str, int] | None:
-        """Return the partition of a file, and the instant up to which it is complete once the file has been read.
+        """Return a file's partition, and the instant up to which the file makes this partition complete.
 
-        Return None if the name of the file states no such instant.
+        Returns None if the name of the file contains no instant.
         """
         return None
 
@@ -89,9 +92,9 @@ class WatermarkStrategy(ABC):
 
 @dataclass(frozen=True)
 class BoundedDisorder(WatermarkStrategy):
-    """The watermark trails the partition's latest event time by a bound on the disorder.
+    """A strategy in which the watermark is behind the partition's latest event time by a fixed bound on the disorder.
 
-    Law: a record is in time if it is no further behind than the bound.
+    Law: a record is in time if it is behind the latest event time by at most the bound.
 
     >>> from tailrace.model.base.time import seconds
     >>> BoundedDisorder(seconds(1)).reached(latest=9_000_000, arrived=0, lags={})
@@ -116,13 +119,15 @@ class BoundedDisorder(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class ObservedLag(WatermarkStrategy):
-    """The watermark trails the latest arrival by the lag that `share` per cent of the records did not exceed.
+    """A strategy that uses the observed lags of the records.
 
-    The lag of a record is its arrival less its event time. So arrivals must be known and in order, as they are in a
-    Kafka partition. The watermark trails by `at_most` until a thousand records have been seen, and whenever the
+    The watermark is behind the latest arrival by the lag that `share` per cent of the records do not exceed. The lag of
+    a record is its arrival time minus its event time. So arrival times must be known and in order, as they are in a
+    Kafka partition. The watermark is behind by `at_most` until a thousand records have arrived, and also when the
     observed lag is larger than `at_most`.
 
-    Law: of records with the same distribution of lags as the records so far, about `share` per cent are in time.
+    Law: if the lags of new records are distributed like the lags so far, about `share` per cent of the new records are
+    in time.
 
     >>> from tailrace.model.base.time import seconds
     >>> strategy = ObservedLag(90, at_most=seconds(60))
@@ -164,12 +169,12 @@ class ObservedLag(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class Injected(WatermarkStrategy):
-    """The watermark follows the names of files and the command `tailrace watermark`, but not the records.
+    """A strategy in which the watermark follows file names and the command `tailrace watermark`, but not the records.
 
     `files` is a regular expression that is searched for in the path of each file. The group `until` of this expression
     is an instant in ISO 8601, in UTC if it has no time zone. Once the file has been read, its partition is complete up
-    to that instant. The partition is the group `partition`, if the expression has such a group. `partitions` names the
-    partitions for which the watermark waits even before their first file.
+    to that instant. If the expression has a group `partition`, the group is the name of the file's partition.
+    `partitions` names the partitions for which the watermark waits even before their first file arrives.
 
     >>> drops = Injected(files=r"(?P<partition>eu|us)/until-(?P<until>[0-9T-]+)", partitions=("eu", "us"))
     >>> drops.completes("file:/drops/eu/until-2026-01-01T06.parquet")
@@ -212,7 +217,7 @@ class Injected(WatermarkStrategy):
 
 
 def lag_bucket(lag: int) -> int:
-    """Return the bucket of a lag in microseconds; a lag of zero or less is in bucket 0."""
+    """Return the bucket of a lag, given in microseconds. A lag of zero or less is in bucket 0."""
     return math.ceil(LAG_STEPS * math.log2(1 + max(0, lag) / 1000))
 
 

@@ -1,1 +1,1 @@
-"""Sample definitions and sample records for trying things out."""
+"""Sample definitions and sample records, with which users can try out the library."""

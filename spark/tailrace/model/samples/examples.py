@@ -1,8 +1,8 @@
 """The paper's ten points and the definitions of its figures 6 to 14 (Dataflow Model, 2.4).
 
-There is only one key. The day is 2015-01-01, and times are given as minutes and seconds after 12:00.
-`element_at_a_time` has a separate epoch for each record, each step of the watermark and each end of a processing-time
-period. So no two records are in the same epoch.
+All records have the same key. The day is 2015-01-01, and times are given as minutes and seconds after 12:00.
+`element_at_a_time` returns a separate epoch for each record, for each advance of the watermark, and for each end of a
+period of processing time. So no two records are in the same epoch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ POINTS = (
 """The value, the event time and the arrival time of each of the ten records."""
 
 WATERMARK = (("06:05", "02:00"), ("07:30", "04:00"), ("07:50", "06:00"), ("09:10", "08:00"))
-"""The steps of the observed watermark: a processing time, and the watermark that was reached at that time."""
+"""The observed advances of the watermark: pairs of a processing time and the watermark that was reached at that
+time.
+"""
 
 TICKS = ("05:00", "06:00", "07:00", "08:00", "09:00")
-"""The ends of the one-minute periods of processing time."""
+"""The times at which one-minute periods of processing time end."""
 
 SCORES = Log(
     name="scores",
@@ -66,9 +68,9 @@ def records() -> list[Record]:
 
 
 def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Clock]]:
-    """Return one epoch for each record, each tick and each step of the watermark.
+    """Return a separate epoch for each record, each tick of the processing time, and each advance of the watermark.
 
-    With `ends`, there is one more epoch, which ends the input.
+    If `ends` is True, there is one more epoch, which moves the watermark to the end of time.
     """
     events: list[tuple[datetime, list[Record], datetime | None]] = [
         *((at(tick), [], None) for tick in TICKS),
@@ -85,7 +87,9 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
 
 
 def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
-    """Return one epoch for each minute of processing time, with the minute's records (figures 8 and 11)."""
+    """Return one epoch for each minute of processing time; it contains the records of that minute (figures 8 and
+    11).
+    """
     epochs: list[tuple[Sequence[Record], Clock]] = []
     for number, tick in enumerate(TICKS):
         now = at(tick)
@@ -98,7 +102,7 @@ def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
 def figure(number: int) -> Pipeline:
     """Build the definition of one of the paper's figures 6 to 14; figures 6 and 10 are batch pipelines.
 
-    Raises `KeyError` for any other number.
+    Raises `KeyError` if `number` is not the number of one of these figures.
     """
     minute, two = minutes(1), minutes(2)
     late = AfterCount(1)

@@ -1,7 +1,8 @@
-"""Functions that read sample records and cut them into epochs, to try out a definition in plain Python.
+"""Functions that read sample records and cut them into epochs, so that users can try out a definition in plain Python.
 
-A sample is read like a stream's source: a value is accepted only as its declared type, and a row that does not fit is
-rejected with the reason. However, the parsers are not the stream's parsers, so unusual input may be read differently.
+A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with another
+value is rejected, and the reason is returned. However, the parsers are not the same as in a stream, so unusual input
+may be read differently.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.model.step.step import Record
 
 Came = tuple[str, Record]
-"""The name of a log, and a record of this log."""
+"""A record together with the name of its log, in this order: the name, and then the record."""
 
 Epochs = list[tuple[Sequence[Record], Clock]]
-"""Bundles with their clocks, in the form that `reference.fold` takes."""
+"""Epochs in the form that `reference.fold` takes: the records and the clock of each epoch."""
 
 
 class RejectedRow(NamedTuple):
-    """A row of a sample that is not a valid record: its line number, and the reason."""
+    """A row of a sample that is not a valid record: the row's line number, and the reason for its rejection."""
 
     line: int
     reason: str
@@ -43,7 +44,7 @@ class RejectedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """The records of a sample, and its rejected rows.
+    """The records of a sample, and the rows of the sample that were rejected.
 
     `duplicates` is the number of records that repeat an earlier record (rule X5).
     """
@@ -54,14 +55,14 @@ class Sample:
 
     @classmethod
     def together(cls, parts: Iterable[Sample]) -> Sample:
-        """Combine several samples into one sample, in the given order."""
+        """Combine several samples into one sample, in the order in which they are passed."""
         given = list(parts)
         records = [record for part in given for record in part.records]
         return cls(records, [bad for part in given for bad in part.rejected])
 
     @property
     def came(self) -> int:
-        """The number of records without duplicates."""
+        """The number of records in the sample, not counting duplicates."""
         return len(self.records) - self.duplicates
 
 
@@ -83,7 +84,7 @@ def from_csv(log: Log, lines: Iterable[str]) -> Sample:
 
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
-    """Read records from rows that already contain Python values, such as the rows of a Parquet file."""
+    """Read records from rows whose values are already Python objects, such as the rows of a Parquet file."""
     return _sample(log, enumerate(rows, 1), of_value)
 
 
@@ -92,12 +93,13 @@ def epochs(
 ) -> Epochs:
     """Cut the records into epochs as a stream would receive them, and return the epochs with their clocks.
 
-    If the log has an arrival-time column, the records arrive in the order of this column, otherwise in the given order.
-    A record is dropped if its id is still remembered from an earlier record (rule X5). An epoch has `per_epoch`
-    records; if `every` is given, an epoch has all records that arrive within a period of this length. The watermark
-    follows the log's strategy. With `ends`, a last epoch moves the watermark to the end of time.
+    If the log has a column for the arrival time, the records arrive in the order of this column; otherwise, they arrive
+    in the order in which they are passed. A record is dropped if its id is still remembered from an earlier record
+    (rule X5). An epoch contains `per_epoch` records. If `every` is passed, an epoch instead contains all records that
+    arrive within a period of this length. The watermark follows the log's strategy. If `ends` is True, a last epoch
+    moves the watermark to the end of time.
 
-    Law: with `ends`, no window is left open, however the records are cut into epochs.
+    Law: if `ends` is True, no window is left open, however the records are cut into epochs.
     """
     cut = epochs_of_logs([(log, records)], per_epoch=per_epoch, every=every, ends=ends)
     return [epoch[log.name] for epoch in cut]
@@ -110,10 +112,10 @@ def epochs_of_logs(
     every: timedelta | None = None,
     ends: bool = True,
 ) -> list[Mapping[str, tuple[Sequence[Record], Clock]]]:
-    """Cut the records of several logs into epochs, as `epochs` does for one log; each epoch is one cut over all logs.
+    """Cut the records of several logs into epochs, as `epochs` does for one log; every epoch covers all of the logs.
 
-    `samples` has pairs of a log and the records of this log. An epoch maps the name of each log to its records and its
-    clock.
+    `samples` has pairs of a log and the records of this log. An epoch maps the name of each log to the records and the
+    clock of this log.
     """
     came = [(now, (log.name, one)) for log, records in samples for now, one in _unique(log, _arrivals(log, records))]
     arrivals = sorted(came, key=lambda one: one[0])
@@ -136,7 +138,7 @@ def epochs_of_logs(
 
 
 def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
-    """Yield each record with its arrival time: a processing time in microseconds that never goes back."""
+    """Yield each record with its arrival time in microseconds; the arrival times never decrease."""
     column = log.arrival_time
     if column is None:
         now = BEGINNING
@@ -148,7 +150,7 @@ def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record
 
 
 def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
-    """Drop the records whose id has already arrived within the log's horizon."""
+    """Leave out records whose id has already arrived within the time for which the log remembers ids."""
     columns, horizon = log.id_columns, duration(log.remembered)
     came: dict[tuple[Any, ...], int] = {}
     for now, record in arrivals:
@@ -215,7 +217,7 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
             return f"the {role} {column} is missing"
         if column and not log.earliest <= at < log.latest:
             return f"the {role} {column} = {at.isoformat()} lies outside [{log.earliest}, {log.latest})"
-    # The arrival time of a sample's row is unknown, unless a column contains it.
+    # The arrival time of a row in a sample is unknown, unless a column contains the arrival time.
     event, arrival = (record[name] if name else None for name in (log.event_time, log.arrival_time))
     if log.bound_ahead is not None and arrival is not None and event - arrival > log.bound_ahead:
         by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
@@ -233,7 +235,7 @@ def _of_json(value: Any, type: str) -> Any:
 
 
 def _refuse_beyond(whole: int) -> None:
-    """Raise `ValueError` for a whole number beyond ±2**53, because doubles cannot represent all such numbers."""
+    """Raise `ValueError` for a whole number above 2**53 or below -2**53; doubles cannot represent all such numbers."""
     if abs(whole) > 2**53:
         raise ValueError
 

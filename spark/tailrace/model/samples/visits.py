@@ -1,4 +1,4 @@
-"""A sample computation that counts the clicks of each visit that has ended (MillWheel, 4.6, on a small scale)."""
+"""A sample computation that outputs the number of clicks of each completed visit (like MillWheel, 4.6, but smaller)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_
 
 @dataclass(frozen=True, kw_only=True)
 class Visits(Computation):
-    """A computation that counts clicks per visit.
+    """A computation that outputs the number of clicks of each visit.
 
     A visit ends when its key has no click for `gap`; the event time of a visit is the time of its first click.
     """
@@ -41,13 +41,13 @@ class Visits(Computation):
 
 
 def example(**options: Any) -> Visits:
-    """Build a `Visits` computation over the log of clicks; `options` override its fields."""
+    """Build a `Visits` computation over the log of clicks; `options` replace the default values of its fields."""
     given: dict[str, Any] = {"name": "visits", "log": CLICKS, "key": "who"}
     return Visits(**given | options)
 
 
 def clicks(text: str) -> list[Record]:
-    """Parse clicks from text: for each click, the user, and the time in seconds since 1970.
+    """Parse clicks from text; each click has the user, and the time in seconds since 1970.
 
     >>> [(one["who"], one["at"].second) for one in clicks("a 0, b 7")]
     [('a', 0), ('b', 7)]

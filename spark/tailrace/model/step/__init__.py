@@ -1,1 +1,1 @@
-"""The step of an epoch over windows and keys: the reference execution, with which every other execution is compared."""
+"""The step that processes one epoch: the reference execution, against which all other executions are tested."""

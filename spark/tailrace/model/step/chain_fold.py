@@ -1,8 +1,8 @@
-"""The reference execution, over whole inputs, of a chain of pipelines, computations, maps and joins.
+"""The reference execution for a chain of pipelines, computations, maps and joins.
 
-A definition reads the records of its log: a source's records, a pipeline's panes, or the output of a computation, a map
-or a join. The definitions run in the same epoch, one after the other; each definition uses the watermark that its
-predecessor passes on (rule T3).
+One call folds the whole input. A definition reads the records of its log: a source's records, a pipeline's panes, or
+the output of a computation, a map or a join. In each epoch, the definitions are folded one after the other. A
+definition uses the watermark that the preceding definition passes on (rule T3).
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from tailrace.model.windows.panes import Late, Pane, Rejected
 
 @dataclass(frozen=True)
 class Passing:
-    """The state of a map between two epochs: nothing but the clock."""
+    """The state of a map between two epochs, which consists only of the clock."""
 
     clock: Clock | None = None
 
 
 @dataclass
 class ChainRun:
-    """The result of folding epochs into one definition.
+    """The accumulated result of folding epochs into one definition.
 
-    `late` holds the late records of a pipeline or a computation, and `late_for_join` the late records of a join.
+    `late` contains the late records of a pipeline or a computation, and `late_for_join` contains the late records of a
+    join.
 
-    `claimed` holds the productions that do not count. The registry `claims` shows either that another computation has
-    claimed the production's id, or that the id has been counted before.
+    `claimed` contains the productions that readers do not receive: another computation has already claimed the
+    production's id in the registry, or this computation has already counted the id (`claims`).
     """
 
     state: WindowsState | computation_state.KeysState | JoinState | Passing
@@ -60,15 +61,16 @@ class ChainRun:
 
 
 Input: TypeAlias = "tuple[Sequence[Record], Clock]"
-"""The input of one epoch of a log: the records and the clock."""
+"""The input of one epoch from one log: the records and the clock."""
 
 
 def fold_chain(
     definition: Definition, epochs: Iterable[Input | Mapping[str, Input]], runs: Sequence[ChainRun] = ()
 ) -> list[ChainRun]:
-    """Fold bundles, each with its clock, into every definition of a chain; `runs` are earlier results to continue from.
+    """Fold epochs into every definition of a chain; to continue an earlier fold, pass its results as `runs`.
 
-    If the chain reads several logs, an epoch maps the name of each log to a bundle and a clock.
+    An epoch is a bundle of records and a clock. If the chain reads several logs, an epoch maps the name of each log to
+    a bundle and a clock.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
@@ -84,9 +86,9 @@ def fold_chain(
 
 
 def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -> list[Input]:
-    """Return the epochs as the definition reads them, after folding all definitions that it reads.
+    """Return the epochs that a definition reads, after folding all definitions that precede it in its chain.
 
-    An epoch in `epochs` has the input of each log.
+    An epoch in `epochs` maps the name of each source log to the log's input.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> epochs = [{"clicks": (clicks("a 0"), Clock(0, 7, 0))}]
@@ -102,7 +104,7 @@ def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -
 
 
 def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
-    """Fold a single definition over its input epochs, as returned by `epochs_read`."""
+    """Fold one definition over its own input epochs, which `epochs_read` returns."""
     run = ChainRun(_nothing(definition))
     for records, clock in epochs:
         _folded(definition, run, records, clock)
@@ -110,9 +112,9 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 
 
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
-    """Fold an epoch into definitions, one after the other.
+    """Fold one epoch into several definitions, one after the other.
 
-    Return the input for the readers of each log and of each definition.
+    Returns a dict from the name of each log and each definition to the input that its readers receive in this epoch.
     """
     for one, run in zip(definitions, runs, strict=True):
         records, clock = _read_on(one.log, passed, run.state.clock)
@@ -122,9 +124,10 @@ def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed:
 
 
 def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Input:
-    """Return the epoch of a log that follows the clock `before`.
+    """Return a log's input in this epoch for a reader whose last clock is `before`.
 
-    A watermark that another definition passes on never goes back.
+    If another definition passes on the log's watermark, and this watermark is lower than the watermark in `before`, the
+    watermark in `before` is used instead.
     """
     records, clock = _read(log, passed)
     if before is not None and not all(part.landed for part in log.parts):
@@ -133,9 +136,10 @@ def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Inp
 
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:
-    """Return the input of a log in this epoch.
+    """Return a log's input in this epoch.
 
-    A union takes the lowest watermark and the latest processing time of its logs (rule T3).
+    The watermark of a union is the lowest watermark of its logs, and its processing time is their latest processing
+    time (rule T3).
     """
     if isinstance(log, Arrivals):
         records, clock = passed[log.of.name]
@@ -162,7 +166,7 @@ def _nothing(definition: Definition) -> WindowsState | computation_state.KeysSta
 
 
 def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
-    """Fold one epoch into a run. Return the records that the next definition reads, and the watermark that it uses."""
+    """Fold one epoch into a definition's run; return the records and the watermark for the next definition."""
     if isinstance(definition, Pipeline):
         assert isinstance(run.state, WindowsState)
         run.state, panes, late, rejected = step(definition, run.state, records, clock)
@@ -204,9 +208,10 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
 def divide_claimed(
     once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
 ) -> tuple[list[Production], list[Production]]:
-    """Divide an epoch's productions, each paired with its record, into counting and claimed productions.
+    """Divide an epoch's productions into two lists: productions that count, and productions that were already claimed.
 
-    If several productions have the same id, the first one in the input counts.
+    Each production is passed together with its record. If several productions have the same id, only the first
+    production in the input counts.
     """
     counting, left_out = list[Any](), list[Any]()
     for one, record in productions:

@@ -1,4 +1,4 @@
-"""The state of a computation between two epochs, and the results of an epoch (MillWheel, 4 to 6)."""
+"""The state of a computation between two epochs, and the result of an epoch (MillWheel, 4 to 6)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Record = Mapping[str, Any]
 
 
 class KeyState(NamedTuple):
-    """The state of a key between two epochs: its fields, its pending timers, and the records that wait for their turn.
+    """The state of a key between two epochs: fields, pending timers, and records that wait for the watermark.
 
-    Timers are in the order in which they fire, and records in the order of their event times. A key is not kept if it
-    has no timers, no records, and only default values in its fields.
+    Timers are sorted by the order in which they fire, and waiting records by event time. A key's state is not stored if
+    the key has no timers and no waiting records, and all its fields have default values.
     """
 
     fields: Mapping[str, Any] = MappingProxyType({})
@@ -38,8 +38,8 @@ class Feedback(NamedTuple):
 
     `at` is the event time of the record, in microseconds.
 
-    `out_of` is the sending key as text (`source_of`). `place` is the record's position among the records that the
-    sending key fed back in the epoch.
+    `out_of` is the key that sent the record, as text (`source_of`). `place` is the record's position among the records
+    that this key fed back in the epoch.
     """
 
     key: Key
@@ -52,9 +52,9 @@ class Feedback(NamedTuple):
 
 @dataclass(frozen=True)
 class KeysState:
-    """The state of a computation between two epochs, and the clock of the last epoch.
+    """The states of all keys of a computation between two epochs, and the clock of the last epoch.
 
-    `in_flight` holds the records that the computation fed back in the last epoch.
+    `in_flight` contains the records that the computation fed back in the last epoch.
     """
 
     keys: Mapping[Key, KeyState] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class KeysState:
 
 
 class Production(NamedTuple):
-    """A record that a computation produced. `at` is its event time, in microseconds.
+    """A record that a computation produced. `at` is the event time of the record, in microseconds.
 
-    `place` is the record's position among the records that its key produced in the epoch. Key, epoch and `place`
-    together are unique.
+    `place` is the record's position among the records that its key produced in the epoch. The combination of key, epoch
+    and `place` is unique.
     """
 
     key: Key
@@ -89,10 +89,10 @@ class LateInput(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The work of one key in an epoch: counts of records taken, and of timers set, fired and dropped.
+    """The work done for one key in an epoch: the numbers of records processed, and of timers set, fired and dropped.
 
-    `dropped` counts timers that were deleted or replaced by being set again. `returned` counts the records that arrived
-    as feedback, including rejected records.
+    `dropped` counts the timers that were deleted, and the timers that a new timer of the same name replaced. `returned`
+    counts the records that the computation had fed back to this key, including rejected records.
     """
 
     taken: int
@@ -103,7 +103,7 @@ class Work(NamedTuple):
 
 
 class KeysOutcome(NamedTuple):
-    """The result of a step: the new state, the productions, the late and the rejected records, and each key's work."""
+    """The result of a step: the new state, the productions, late and rejected records, and each key's work."""
 
     state: KeysState
     productions: list[Production]
@@ -113,28 +113,31 @@ class KeysOutcome(NamedTuple):
 
 
 def record_of(computation: Computation, production: Production) -> dict[str, Any]:
-    """Convert a production to the record that readers of the computation receive."""
+    """Convert a production to the record that the readers of the computation receive."""
     made = dict(zip(computation.key, production.key, strict=True)) | dict(production.values)
     place = (production.epoch, source_of(production.key), production.place)
     return made | {PANE_TIME: moment(production.at)} | dict(zip(PLACE, place, strict=True))
 
 
 def returned_of(computation: Computation, one: Feedback) -> dict[str, Any]:
-    """Convert a record in flight to the record that the receiving key processes."""
+    """Convert a record that was fed back to the record that its target key processes."""
     made = dict(zip(computation.key, one.key, strict=True)) | dict(one.values)
     return made | {PANE_TIME: moment(one.at)} | dict(zip(PLACE, (one.epoch, one.out_of, one.place), strict=True))
 
 
 def source_of(key: Key) -> str:
-    """Return a key as text. In the key's records the text takes the place of the source's partition (`_source`).
+    """Return a key as text. Records that the key produces have this text as their source partition (`_source`).
 
     >>> source_of(("a", 1))
     '["a", "1"]'
     """
-    # The text is the same as that of `json.dumps`, which would create an encoder for each key.
+    # The code returns the same text as `json.dumps`, which is slower because it would create a new encoder for each
+    # key.
     return f"[{', '.join(['null' if one is None else encode_basestring(str(one)) for one in key])}]"
 
 
 def in_turn(productions: Iterable[Production]) -> list[Production]:
-    """Sort an epoch's productions into the order in which they are claimed: by the text of the key, then by `place`."""
+    """Sort an epoch's productions into the order in which they are claimed: by the text of their key, then by
+    `place`.
+    """
     return sorted(productions, key=lambda one: (source_of(one.key), one.place))

@@ -1,11 +1,12 @@
-"""An epoch of a computation: the reference execution (MillWheel, 4 to 6; rules T2 to T4).
+"""The reference execution of one epoch of a computation (MillWheel, 4 to 6; rules T2 to T4).
 
     step(computation, state, bundle, clock) -> state', productions, late, rejected
 
-First, `process_feedback` receives the records that were fed back in the preceding epoch, key by key. Next,
-`process_record` receives the bundle's records, except those that are too late. Last, `process_timer` receives the
-timers that are due, in the order of their instants. A key has only its state and the records in flight to it, so an
-epoch commits both together (MillWheel, 6.2).
+Keys are processed one after the other. For each key, `process_feedback` first receives the records that were fed back
+to the key in the preceding epoch. Next, `process_record` receives the key's records in the bundle, except those that
+are too late. Last, `process_timer` receives the timers that are due, in the order of their times. Between two epochs, a
+key consists only of its state and the records in flight to it. So the state and the records in flight are committed
+together at the end of an epoch (MillWheel, 6.2).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from tailrace.model.windows.panes import Key, Rejected
 
 
 def step(computation: Computation, state: KeysState, bundle: Iterable[Record], clock: Clock) -> KeysOutcome:
-    """Process an epoch's records and the timers that are due at the epoch's clock.
+    """Process an epoch's records, and the timers that are due according to the epoch's clock.
 
     Law: for an `ordered` computation, the productions do not depend on how the records are cut into epochs. Raises
-    `ClockError` if the clock goes back, and `ComputationError` if a key's timers fire without end.
+    `ClockError` if the clock goes back, and `ComputationError` if the timers of a key fire endlessly.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
@@ -54,19 +55,20 @@ def taken(
     *,
     stops: bool = False,
 ) -> KeysOutcome:
-    """Process an epoch's records. Each record is passed with its key and its event time in microseconds.
+    """Process an epoch's records; each record is passed together with its key and its event time in microseconds.
 
-    A timer that fails is rejected, as a failing record is. If `stops` is True, `ComputationError` is raised instead.
+    If the code for a timer fails, the timer is rejected in the same way as a record whose code fails. If `stops` is
+    True, `ComputationError` is raised instead.
     """
     return _Step(computation, state, clock.after(state.clock), stops=stops).run(arrivals)
 
 
 def onward(computation: Computation, state: KeysState) -> int:
-    """Return the low watermark that the readers of the productions use (MillWheel, 4.5 and 5.2; rule T3).
+    """Return the watermark that the readers of the productions use, in microseconds (MillWheel, 4.5 and 5.2; rule T3).
 
-    This watermark is the minimum of three instants: the computation's watermark less its lateness, the oldest event
-    time that a pending timer holds, and the oldest event time of a record in flight. No later production has an earlier
-    event time.
+    The watermark for readers is the minimum of three instants: the computation's watermark minus its allowed lateness,
+    the earliest event time that a pending timer holds, and the earliest event time of a record in flight. No later
+    production has an earlier event time.
     """
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
@@ -74,11 +76,11 @@ def onward(computation: Computation, state: KeysState) -> int:
 
 
 NONE: Any = ()
-"""The arrivals or the feedback of a key that receives no records."""
+"""The empty input of a key that receives no records, or to which no records were fed back."""
 
 
 class _Step:
-    """A single run of `step`."""
+    """One execution of `step`."""
 
     def __init__(self, computation: Computation, state: KeysState, clock: Clock, *, stops: bool) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock, stops=stops)
@@ -109,7 +111,7 @@ class _Step:
     def _judged(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[LateInput]
     ) -> dict[Key, list[Arrival]]:
-        """Group the records by key; add records that are too late to `late` (rules T4, M1)."""
+        """Group the records by key; append records that are too late to `late` instead (rules T4, M1)."""
         epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
         if epoch.computation.set_aside:
@@ -126,7 +128,7 @@ class _Step:
     def _without_set_aside(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
     ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Yield the records that are not set aside, and reject the records that are (rule X7)."""
+        """Yield the records that no stream has set aside; reject the records that a stream has set aside (rule X7)."""
         epoch, reasons = self.epoch, self.epoch.computation.set_aside
         for key, at, given in arrivals:
             place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)

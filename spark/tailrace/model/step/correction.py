@@ -1,10 +1,10 @@
 """The correction, by a backfill, of windows that are still open in the stream (rule X4).
 
-The records that the log holds for a window are compared with the window's state in the stream. If both add up to the
-same totals, the window and its state are left alone. If the totals differ, the window starts over in the backfill's
-generation, with all of its records at once. The window's trigger is then asked as in an epoch. A window that already
-has an answer, or that has closed, fires in any case, so that no wrong answer remains. The stream then continues from
-the corrected state.
+The totals of a window's records in the log are compared with the totals in the window's state. If the totals are equal,
+the window and its state stay unchanged. If the totals differ, the window is computed again from all of its records, and
+belongs to the backfill's generation. The window's trigger is then evaluated as in an epoch. If the window already has
+an answer, or has closed, the window always fires, so that no wrong answer remains. The stream then continues from the
+corrected state.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
 from tailrace.model.windows.windows import Window
 
 Step = Callable[[Row], Row]
-"""A step of a correction: a function that takes the columns so far and returns the columns that it adds or changes."""
+"""A step of a correction: a function that takes a row and returns the columns that it adds or changes."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps that start a window over, in one algebra.
+    """The steps that compute a window's state again from all of its records, in one algebra.
 
-    Besides `window_end`, a row has the following columns.
+    In addition to `window_end`, the first step's row has the following columns.
 
-    `arrived` is the number of records that the log holds for the window; the accumulator's parts cover the same
-    records. `answered`: whether the window has an answer. `new_generation`: the run's generation. `watermark` and
-    `now`: the clock of the last epoch. After the last step, `told` is true if the window emits a pane.
+    `arrived` is the number of the window's records in the log; the columns for the accumulator's parts have the totals
+    of these records. `answered` says whether the window already has an answer. `new_generation` is the generation of
+    the backfill. `watermark` and `now` are the watermark and the processing time of the last epoch. After the last
+    step, the column `told` is true if the window fires a pane.
     """
 
     rules: Transition
 
     @property
     def steps(self) -> list[Step]:
-        """The steps, in the order in which they are applied."""
+        """The functions that are applied to a row, one after the other."""
         return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
 
     def compared(self, row: Row) -> dict[str, Term]:
-        """Return the totals of a state row by part, without the trigger's measures, which cover only fresh records."""
+        """Return the totals that are compared, by part, from a row of the state."""
         total = self.rules.levelled(self.rules.contents(row)[0])
         return {name: term for name, term in total.items() if not is_measure(name)}
 
     @property
     def nothing(self) -> Row:
-        """The totals by part of a window whose records were all retracted, in the form that `compared` returns."""
+        """The totals, by part, of a window whose records were all retracted, in the same form as from `compared`."""
         return self.compared(self.rules.opened(self.rules.o.literal(0, "bigint")))
 
     def _opened(self, row: Row) -> Row:
@@ -72,7 +73,7 @@ class Correction:
             return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
 
         def moves(row: Row) -> Row:
-            # A correction fires at most one pane per window, and there is no pane before it to retract.
+            # A correction fires at most one pane per window, and retracts no earlier pane of the same state.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
             firing = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
             fired = rules.fired(state, row["fires"], firing, row["window_end"], self._times(row), phase)
@@ -81,17 +82,18 @@ class Correction:
         return [asks, moves]
 
     def _times(self, row: Row) -> Times:
-        """Return the last epoch's clock as a clock that stands still: nothing advances, and no signal arrives."""
+        """Return the clock of the last epoch as a clock in which no time passes and no signal arrives."""
         silent = self.rules.o.literal(False, "boolean")
         signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
         return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
 
 
 class Corrected(NamedTuple):
-    """The result of a correction: the panes that correct the answers, and the state from which the stream continues.
+    """The result of a correction: the panes with corrected answers, and the state from which the stream continues.
 
-    If the run corrected anything, the stream then opens new windows in the run's generation. A window whose answer the
-    run retracted may appear again, and must then have a higher version (rule V1).
+    If the backfill corrected anything, new windows of the stream belong to the backfill's generation from then on. The
+    reason is that a window whose answer the backfill retracted may be opened again; its panes must then have higher
+    versions than the retraction (rule V1).
     """
 
     state: WindowsState
@@ -109,16 +111,17 @@ def correct(
     *,
     closed: bool = False,
 ) -> Corrected:
-    """Correct the windows that `state` can still reach and whose timestamp is in `[first, last)`.
+    """Correct the windows that further records can still reach and whose timestamp is in `[first, last)`.
 
-    If `closed` is True, also correct the answers of windows that are out of reach and that no state holds any more.
+    If `closed` is True, also correct the answers of windows that no further record can reach and that are in no state
+    any more.
 
-    `records` are all records that the log holds up to the epoch of `state`. `held` has the current answers according to
-    the panes so far. Overlapping windows that merge are corrected together, whether the windows come from the log, the
-    state or the answers; otherwise, the state could end up with two overlapping windows. A group with a window from the
-    log is in the range if that window is in the range. A group without a window from the log is in the range if any of
-    its windows is in the range. So a range that is cut into parts, corrected in any order, has the same corrections as
-    a single run over the whole range (rule V5).
+    `records` are all records in the log up to the epoch of `state`. `held` has the current answers according to the
+    panes so far. If windows merge, overlapping windows form a group and are corrected together, whether a window comes
+    from the log, the state or the answers. Otherwise, the corrected state could contain two overlapping windows. A
+    group that has windows from the log is in the range if at least one of these windows is in the range. A group that
+    has no windows from the log is in the range if at least one of its windows is in the range. So several backfills of
+    parts of a range, in any order, make the same corrections as a single backfill of the whole range (rule V5).
     """
     return _Correcting(pipeline, state, held, generation, Window(first, last), closed).run(records)
 
@@ -164,7 +167,8 @@ class _Correcting:
     ) -> Mapping[Window, Row]:
         wrong, waiting = set[Window](), answered & self._merged_away(held)
         for group in self._groups({*held, *own, *waiting, *filter(self._reached, answered)}):
-            # The answer of a window that was merged into another window is retracted when that successor fires.
+            # If a window was merged into another window, the answer of the merged window is retracted when the other
+            # window fires.
             compared = (window for window in group if window in held or window in own or window not in waiting)
             if self._meant(group & {*own} or group) and not all(self._same(held, own, window) for window in compared):
                 wrong |= group
@@ -192,7 +196,7 @@ class _Correcting:
                 self._emit(key, window, self.held.get((key, window)), parts, open_=False)
 
     def _groups(self, windows: set[Window]) -> Iterable[set[Window]]:
-        """Divide windows into groups; the windows of a group are either all right or all wrong."""
+        """Divide windows into groups; all windows of a group are corrected, or none of them."""
         if not self.pipeline.where.merges:
             return ({window} for window in windows)
         return map(set, self.pipeline.where.gathered(windows).values())
@@ -200,7 +204,7 @@ class _Correcting:
     def _merged_away(self, held: Mapping[Window, Row]) -> set[Window]:
         """Return the windows that were merged into `held` and whose answers still have to be retracted (rule V3).
 
-        The answer of such a window is retracted when the window in `held` fires.
+        The answer of a merged window is retracted when the window into which it was merged fires.
         """
         if not self.pipeline.where.merges:
             return set()
@@ -211,7 +215,8 @@ class _Correcting:
             return False
         compared = self.correction.compared(held[window])
         if window not in own:
-            # If all records of a window were retracted, the only trace of the window is in the state.
+            # If all records of a window were retracted, the state still has the window, but the log has no records for
+            # it.
             return self.rules.later and compared == self.correction.nothing
         computed = self.rules.levelled(own[window][1])
         return compared == {name: computed[name] for name in compared}
@@ -251,9 +256,9 @@ class _Correcting:
 
 
 def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:
-    """Return the number of records and the accumulator for each key and window.
+    """Compute the number of records and the accumulator for each key and window.
 
-    If the definition's windows merge, the result has the merged windows.
+    If the definition's windows merge, overlapping windows are already merged in the result.
     """
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
     found: dict[Key, dict[Window, tuple[int, Row]]] = {}

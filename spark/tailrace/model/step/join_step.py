@@ -1,10 +1,11 @@
-"""The reference step of a join: it pairs the records of two logs in an epoch, and keeps records for later epochs.
+"""The reference execution of one epoch of a join: it pairs the records of two logs, and keeps records for later epochs.
 
-Every pair is output in the epoch of its later record, so the pairs do not depend on how the records are cut into epochs
-(rule L1). An epoch has three parts. First, records are judged against the watermark from before the epoch. Then the
-records are paired with their partners. Last, the watermark advances, records without a partner are output, and records
-that can have no further partner leave the state (rules T4, M1). When a side's record is retracted, its pairs are
-retracted as well. When a record that was output without a partner gets a partner, the earlier output is retracted.
+A pair is output in the epoch in which its second record arrives, so the pairs do not depend on how the records are cut
+into epochs (rule L1). An epoch is processed in three phases. First, records that are too late for the watermark from
+before the epoch are left out. Then the records are paired with their partners. Last, the watermark advances, records
+without a partner are output, and records that can get no further partner are removed from the state (rules T4, M1).
+When a record of either side is retracted, the pairs of this record are retracted as well. When a record that was output
+without a partner gets a partner, the earlier output is retracted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ Place: TypeAlias = "tuple[Any, ...]"
 
 @dataclass(frozen=True)
 class Kept:
-    """A record that the state keeps for one side, in one window if the join has windows; `at` is in microseconds."""
+    """A record of one side in the state; if the join has windows, there is an entry for each window.
+
+    `at` is in microseconds.
+    """
 
     side: str
     values: Mapping[str, Any]
@@ -33,12 +37,12 @@ class Kept:
     window: Window | None
     place: Place
     taken: bool = field(default=False, compare=False)
-    """Whether this entry is not a record, but the retraction of an equal record."""
+    """Whether this entry is the retraction of an equal record, and not a record."""
 
 
 @dataclass(frozen=True)
 class JoinState:
-    """The state of a join between two epochs: the last clock, and the records that may still get a partner."""
+    """The state of a join between two epochs: the last epoch's clock, and the records that may still get a partner."""
 
     clock: Clock | None = None
     kept: tuple[Kept, ...] = ()
@@ -46,9 +50,10 @@ class JoinState:
 
 @dataclass(frozen=True)
 class Joined:
-    """A pair, or a record without a partner: its columns, its event time in microseconds, and its records' places.
+    """An output row of a join, for a pair or for a record without a partner.
 
-    If `retraction` is true, an earlier output with the same values is retracted.
+    `at` is the event time of the row, in microseconds. `left` and `right` are the positions of the row's records in
+    their logs. If `retraction` is true, the row retracts an earlier row with the same values.
     """
 
     values: Mapping[str, Any]
@@ -61,7 +66,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class LateKept:
-    """A record that arrived too late, and the watermark against which it was judged."""
+    """A record that arrived too late, and the watermark for which the record was too late."""
 
     record: Kept
     epoch: int
@@ -71,7 +76,7 @@ class LateKept:
 def step(
     join: Join, state: JoinState, bundle: Iterable[Mapping[str, Any]], clock: Clock
 ) -> tuple[JoinState, list[Joined], list[LateKept]]:
-    """Process one epoch of a join; `bundle` has the records of both sides (`Join.log`).
+    """Process one epoch of a join; `bundle` contains the records of both sides (`Join.log`).
 
     >>> from tailrace.model.base.time import EPOCH, minutes
     >>> from tailrace.model.logs.log import Log
@@ -107,7 +112,7 @@ def step(
 
 
 def meet(join: Join, left: Kept, right: Kept) -> bool:
-    """Return True if the two records form a pair."""
+    """Return True if a left record and a right record form a pair."""
     keys = [(left.values[name], right.values[name]) for name in join.keys]
     if any(a is None or a != b for a, b in keys) or left.window != right.window:
         return False
@@ -116,7 +121,7 @@ def meet(join: Join, left: Kept, right: Kept) -> bool:
 
 
 def record_of(joined: Joined) -> dict[str, Any]:
-    """Convert a pair to the record that readers of the join receive."""
+    """Convert an output row of a join to the record that the readers of the join receive."""
     places = ((None,) * len(PLACE) if place is None else place for place in (joined.left, joined.right))
     source = "|".join(":".join("" if part is None else str(part) for part in place) for place in places)
     place = dict(zip(PLACE, (joined.epoch, source, None), strict=True))
@@ -126,7 +131,8 @@ def record_of(joined: Joined) -> dict[str, Any]:
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    # An answer has no place: its retraction arrives in another epoch, so an answer is identified by its values.
+    # An answer of another definition is identified by its values, not by its position, because its retraction arrives
+    # in a later epoch.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:
@@ -134,7 +140,7 @@ def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
 
 
 def _netted(came: Iterable[Kept]) -> tuple[list[Kept], list[Kept]]:
-    """Divide an epoch's records into retracted and added records; drop each pair of a record and its retraction."""
+    """Divide an epoch's records into retracted and added records; leave out a record that the same epoch retracts."""
     gone, new = list[Kept](), list[Kept]()
     for one in came:
         against, own = (new, gone) if one.taken else (gone, new)
@@ -153,7 +159,7 @@ def _without(kept: Iterable[Kept], gone: Iterable[Kept]) -> list[Kept]:
 
 
 class _Others:
-    """The records of both sides by key and window, to look up the possible partners of a record on the other side."""
+    """An index of the records of both sides by key and window, in which a record's possible partners are looked up."""
 
     def __init__(self, join: Join, together: Iterable[Kept]) -> None:
         self._names, self._found = tuple(join.keys), dict[Any, list[Kept]]()
@@ -168,20 +174,20 @@ class _Others:
 
 
 class _Together:
-    """The records of both sides at a given watermark, and the pairs that they form."""
+    """The records of both sides at a given watermark, and the pairs that these records form."""
 
     def __init__(self, join: Join, kept: Sequence[Kept], watermark: int) -> None:
         self._join, self._kept, self._watermark, self._others = join, kept, watermark, _Others(join, kept)
 
     def pairs(self, of: Collection[int]) -> Iterator[tuple[Kept, Kept]]:
-        """Yield the pairs with at least one record whose `id()` is in `of`."""
+        """Yield the pairs in which the `id()` of at least one record is in `of`."""
         for left in self._kept:
             for right in self._others.of(left) if left.side == LEFT else ():
                 if (id(left) in of or id(right) in of) and meet(self._join, left, right):
                     yield left, right
 
     def alone(self, one: Kept) -> bool:
-        """Return True if a record is output without a partner."""
+        """Return True if a record has no partner and must be output without a partner at this watermark."""
         join = self._join
         if not join.keeps(one.side) or not join.complete(one.side, one.at, one.window, self._watermark):
             return False

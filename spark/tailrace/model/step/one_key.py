@@ -1,7 +1,7 @@
-"""One key's part in an epoch of a computation: calls for its feedback, its records and its timers (rule T4).
+"""The processing of one key in an epoch of a computation: calls for its feedback, its records and its timers (rule T4).
 
-A record is passed with its event time in microseconds, so that the event time is converted only once. An engine passes
-the record as its row, a tuple. The row is converted to a mapping only for the user's code or for the state.
+A record is passed together with its event time in microseconds, so that the event time is converted only once. An
+engine passes a record as a tuple, and the tuple is converted to a mapping only for the user's code or for the state.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ from tailrace.model.step.computation_state import (
 from tailrace.model.windows.panes import Key, Rejected
 
 MOST = 1_000_000
-"""The maximum number of timers of one key that fire in an epoch. A timer that always sets itself again would never end
-the epoch.
+"""The maximum number of times that timers of one key fire in an epoch.
+
+Without this limit, a timer that always sets itself again would fire endlessly.
 """
 
 AnyRecord: TypeAlias = "Record | tuple[Any, ...]"
-"""A record as a mapping, or as a tuple: the values of the log's columns in their order, then the values of `PLACE`."""
+"""A record as a mapping, or as a tuple of the values of the log's columns in order, followed by the values of
+`PLACE`.
+"""
 
 Arrival: TypeAlias = tuple[int, AnyRecord]
-"""A record with its event time in microseconds."""
+"""A pair of an event time in microseconds and the record that has this event time."""
 
 
 def turn_of(arrival: Arrival) -> tuple[int, str, int]:
-    """Return the sort key of a record: its event time, then its position in the source."""
+    """Return the sort key of a record: the record's event time, and then its position in the source."""
     at, record = arrival
     if isinstance(record, tuple):
         return at, record[-2] or "", record[-1] or 0
@@ -50,9 +53,9 @@ def turn_of(arrival: Arrival) -> tuple[int, str, int]:
 
 
 class Epoch:
-    """The clock and settings that all keys of an epoch share, and the results, to which all keys contribute.
+    """The clock and the settings of an epoch, which all keys share, and the results, to which all keys contribute.
 
-    A timer that fails is rejected. If `stops` is True, a failing timer makes the whole epoch fail instead.
+    If the code for a timer fails, the timer is rejected. If `stops` is True, the whole epoch fails instead.
     """
 
     def __init__(self, computation: Computation, before: Clock | None, clock: Clock, *, stops: bool = False) -> None:
@@ -69,11 +72,13 @@ class Epoch:
 
     @cached_property
     def earliest(self) -> int:
-        """The earliest event time that is not too late in the epoch, in microseconds."""
+        """The earliest event time, in microseconds, at which a record is not too late in this epoch."""
         return self.computation.reached(self.before)
 
     def due(self, held: KeyState) -> bool:
-        """Return True if a key has something to do even without a new record."""
+        """Return True if a key must be processed even without a new record, because a timer or a waiting record is
+        due.
+        """
         if any(self.fires(timer) for timer in held.timers):
             return True
         return bool(held.waiting) and self.passed(instant(held.waiting[0][self.event_time]))
@@ -83,23 +88,25 @@ class Epoch:
         return timer.time <= (self.now if timer.domain is PROCESSING else self.watermark)
 
     def passed(self, at: int) -> bool:
-        """Return True if the watermark has passed a record's event time, so that no earlier record can be expected."""
+        """Return True if the watermark has passed a record's event time, so that no earlier record is expected."""
         return at < self.watermark
 
     def record(self, record: AnyRecord) -> Record:
-        """Return a record as a mapping that includes the fields of its position in the source."""
+        """Return a record as a mapping that also contains the record's position in the source."""
         return dict(zip(self.names, record, strict=True)) if isinstance(record, tuple) else record
 
     def user_record(self, record: AnyRecord) -> dict[str, Any]:
-        """Return a record in the form that the user's code receives: a new mapping of the log's columns."""
+        """Return a new mapping of the log's columns, which is the form in which the user's code receives a record."""
         if isinstance(record, tuple):
-            # The remaining values are the record's position in the source.
+            # The tuple also contains the record's position in the source, which is left out here.
             return dict(zip(self.columns, record, strict=False))
         return {name: record.get(name) for name in self.columns}
 
 
 class OneKey:
-    """A key in an epoch: its fields, timers and waiting records; each call of the user's code may change them."""
+    """The state of one key during an epoch: its fields, timers and waiting records, which the user's code may
+    change.
+    """
 
     __slots__ = (
         "_failed_timers", "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned",
@@ -116,7 +123,7 @@ class OneKey:
         self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
     def run(self, arrived: Sequence[Arrival], returned: Sequence[Feedback]) -> None:
-        """Process the feedback, and then the records and timers in order."""
+        """Process the records that were fed back, then the new records, and then the timers that are due."""
         if returned:
             for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
                 self._return(back)
@@ -134,7 +141,7 @@ class OneKey:
                 self._fire(timer)
 
     def _take_turns(self) -> None:
-        """Process the waiting records in order, and fire the timers that are due between them."""
+        """Process the waiting records in order; before each record, fire the timers that are due before it."""
         left = 0
         while True:
             timer = self._next_timer()
@@ -150,11 +157,11 @@ class OneKey:
 
     @property
     def work(self) -> Work:
-        """The counts of the key's work so far."""
+        """The counts of the work that has been done for the key so far."""
         return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
 
     def after(self) -> KeyState:
-        """Return the key's state after the epoch, or the constant `NOTHING` if the key is not kept."""
+        """Return the key's state after the epoch, or the constant `NOTHING` if the state need not be stored."""
         timers = self.timers
         if not timers and not self.waiting and self.fields == self.epoch.defaults:
             return NOTHING
@@ -174,9 +181,9 @@ class OneKey:
         return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
-        """Return the waiting record at this index.
+        """Return the waiting record at this index, if the watermark has passed it.
 
-        Return None if there is no such record, or if the watermark has not passed the record.
+        Returns None if there is no record at this index, or if the watermark has not passed the record.
         """
         if place >= len(self.waiting) or not self.epoch.passed(self.waiting[place][0]):
             return None
@@ -220,19 +227,20 @@ class OneKey:
             self._reject_timer(timer, error)
 
     def _reject_timer(self, timer: Timer, error: Exception) -> None:
-        """Reject a firing: remove the timer, and leave the key in the state from before the firing (rule X7)."""
+        """Reject a timer whose code failed: remove the timer, and discard all other changes of the call (rule X7)."""
         names, number = self.computation.key, self.epoch.number
         record = dict(zip(names, self.key, strict=True)) | {PANE_TIME: timer.at}
-        # The rejection does not come from a record of the log, so there is no epoch that landed it.
+        # A timer is not a record of the log, so the rejection has no landing epoch.
         record |= dict(zip(PLACE, (None, source_of(self.key), self._failed_timers), strict=True))
         reason = f"timer {timer.name!r}: {failure(error)}"
         self.epoch.rejected.append(Rejected(record, reason, number, timer=True))
         self._failed_timers += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
-        """Build the context of a call.
+        """Create the context for a call of the user's code.
 
-        The call may produce from `at` on, or from the earliest time that a pending timer holds.
+        The call may produce records from event time `at` on or, if a pending timer holds an earlier event time, from
+        that event time on.
         """
         for timer in self.timers.values():
             if timer.holds is not None and timer.holds < at:
@@ -284,6 +292,6 @@ class OneKey:
 def _turn(timer: Timer) -> tuple[bool, int, str]:
     """Return the sort key of a due timer.
 
-    Timers of processing time come first, because the watermark advances after processing time (rule T4).
+    Processing-time timers come first, because in an epoch the watermark advances after processing time (rule T4).
     """
     return (timer.domain is not PROCESSING, timer.time, timer.name)

@@ -1,9 +1,9 @@
-"""Decide from window ends alone which windows an epoch without records can change, so that no other window is read.
+"""From the ends of windows alone, find the windows that an epoch without records can change; only these are read.
 
-The rules of `model.step.transition` are evaluated in an algebra of partial knowledge. A term is a truth value, the
-range in which a number lies, or only the fact whether a value is the same in every epoch. All that is known of a window
-is that it ends at or after a given instant. Every other value in its row may be anything, but stays the same as long as
-no record arrives for the window.
+The rules of `model.step.transition` are evaluated in an algebra of partial knowledge. A term of this algebra is a truth
+value, a range that contains a number, or an unknown value that may or may not change from epoch to epoch. The end of a
+window is known only as a range that begins at a given instant. All other columns of the window's row are unknown values
+that stay the same as long as no record arrives for the window.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from tailrace.model.step.transition import Times, Transition
 
 
 class Outlook(Enum):
-    """The effect of epochs without records on a window that ends after their watermarks."""
+    """The effect that epochs without records have on a window whose end is after their watermarks."""
 
     NOTHING = "nothing"
-    """No epoch changes the window."""
+    """Epochs without records never change the window."""
 
     SAME = "same"
-    """What an epoch does depends only on the state of the window. If one epoch leaves the window unchanged, all later
-    epochs do.
+    """The effect of an epoch depends only on the window's state.
+
+    If one epoch leaves the window unchanged, all later epochs leave it unchanged, too.
     """
 
     ANY = "any"
-    """The effect depends on the epoch, for example if panes fire by processing time."""
+    """The effect depends on the epoch. For example, panes may fire by processing time."""
 
 
 def outlook(pipeline: Pipeline) -> Outlook:
-    """Return what epochs without records do to windows that end after the watermarks.
+    """Return the effect that epochs without records have on windows whose end is after the watermarks of these epochs.
 
-    The windows also end after the watermarks of the percentiles.
+    The ends of these windows are also after the watermarks of the log's percentiles.
     """
     before = Range(-inf, -1 - _farthest(pipeline), moves=True, relative=True)
     signals = dict.fromkeys(pipeline.when.signals(), _MOVES)
@@ -50,14 +51,14 @@ def outlook(pipeline: Pipeline) -> Outlook:
 
 
 def passed_before(pipeline: Pipeline, watermark: int) -> int:
-    """Return the earliest end of windows that end after a watermark and after the watermarks of the percentiles."""
+    """Return the earliest end of a window that ends after a watermark and after the watermarks of all percentiles."""
     return watermark + _farthest(pipeline) + 1
 
 
 def stays(pipeline: Pipeline, times: Times) -> bool:
-    """Return True if this epoch surely changes no window that has no new records and ends after the watermarks.
+    """Return True if this epoch certainly changes no window that ends after the watermark and has no new records.
 
-    `times` is the epoch's clock, as numbers.
+    `times` is the epoch's clock, whose terms are numbers.
     """
     before, after, then, now = (
         Range(at, at, moves=True) for at in (times.watermark_before, times.watermark, times.before, times.now)
@@ -77,10 +78,10 @@ def _changes(pipeline: Pipeline, end: Range, times: Times) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """A number between two bounds, both included. `moves` is true if the number comes from an epoch's clock.
+    """A number that lies between two bounds, both included. If `moves` is true, the number may differ between epochs.
 
-    If `relative` is true, the number is an instant that is counted from the first instant after the watermarks,
-    whenever that is, and not from 1970.
+    If `relative` is true, the number is an instant that is not measured from 1970, but from the first instant after the
+    watermarks of the epoch.
     """
 
     low: float
@@ -91,7 +92,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value of which only one fact is known: whether it `moves`, that is, may differ from epoch to epoch."""
+    """A value that is unknown, except for one fact: `moves` is true if the value may differ between epochs."""
 
     moves: bool
 
@@ -100,7 +101,7 @@ _STAYS, _MOVES = Unknown(False), Unknown(True)
 
 
 class Known(Algebra):
-    """The algebra of partial knowledge: truth values as they are, numbers as a `Range` or `Unknown`.
+    """The algebra of partial knowledge, in which a term is a truth value, a `Range` or `Unknown`.
 
     >>> o = Known()
     >>> end = Range(60, inf)
@@ -161,7 +162,7 @@ class Known(Algebra):
 
     def least(self, a: Term, b: Term) -> Term:
         if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:
-            # No window ends later than `b`, the end of time. If `b` is less than `a`, no window ends after the
+            # `b` is the end of time, and no window ends after it. If `b` is less than `a`, no window ends after the
             # watermarks.
             return a
         if not _alike(a, b):
@@ -197,7 +198,7 @@ def _ranges(*terms: Term) -> bool:
 
 
 def _alike(a: Term, b: Term) -> bool:
-    """Return True if the two terms are comparable ranges: both are relative, or neither is."""
+    """Return True if two terms are ranges that can be compared: either both are relative, or neither is."""
     return _ranges(a, b) and a.relative == b.relative
 
 

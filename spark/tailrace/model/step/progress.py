@@ -1,12 +1,14 @@
-"""The low watermark of a log, which is the lowest watermark of the partitions of its source (rule T3).
+"""The watermark of a log, which is the minimum of the watermarks of its source's partitions (rule T3).
 
 A partition's watermark states that later records of the partition are unlikely to have older event times. The watermark
 follows the partition's records according to the log's strategy (`watermark_strategies`). The log's watermark is the
-minimum over all partitions (MillWheel, 4.5 and 5.2: injectors). So a partition that is read slowly holds back the log,
-and its records do not become late because of the slow reading. A partition without new records for as long as `idle` no
-longer holds back the watermark; otherwise, a partition that is empty or gone would keep every window open.
+minimum of the watermarks of all partitions (MillWheel, 4.5 and 5.2: injectors). So if a partition is read slowly, the
+log's watermark waits for it, and the partition's records do not become late for this reason. If a partition has had no
+new records for the time `idle`, the log's watermark no longer waits for it. Otherwise, an empty or removed partition
+would keep every window open.
 
-The progress of a log is data (`Progress`): it is part of the log's commits, and a restart continues from there.
+The progress of a log is an object (`Progress`) that is stored with the log's commits. After a restart, the stream
+continues from the stored progress.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.logs.watermark_strategies import WatermarkStrategy
 
 ALL = ""
-"""The name of the single partition of a source that does not distinguish partitions."""
+"""The name of the only partition of a source that has no partitions of its own."""
 
 
 @dataclass(frozen=True)
 class Seen:
     """The summary of a partition's records in an epoch; instants are in microseconds.
 
-    `latest` is the latest event time, and `arrived` the latest arrival time. `lags` counts the records by the bucket of
-    their lag, that is, the arrival time less the event time (`watermark_strategies.lag_bucket`). `lags` is filled only
-    if the strategy needs the lags. `complete` is the instant up to which the source states that the partition is
-    complete. `latest`, `arrived` and `complete` are None if there is no value.
+    `latest` is the latest event time, and `arrived` the latest arrival time. `lags` maps a bucket of lags to the number
+    of records in it; a record's lag is its arrival time minus its event time (`watermark_strategies.lag_bucket`).
+    `lags` is filled only if the strategy needs the lags. `complete` is the instant up to which the partition is
+    complete according to the source. `latest`, `arrived` and `complete` are None if there is no value.
     """
 
     latest: int | None = None
@@ -40,10 +42,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Partition:
-    """The progress of a partition.
+    """The progress of one partition of a log's source.
 
-    The progress consists of the partition's watermark, its latest event time (None before its first record), and the
-    processing time at which it last had anything new. All three are in microseconds.
+    `watermark` is the partition's watermark, `latest` is its latest event time (None before its first record), and
+    `active` is the processing time at which it last had anything new. All times are in microseconds.
     """
 
     watermark: int
@@ -53,10 +55,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a log: its watermark, which never goes back, its partitions, and the lags of its records.
+    """The progress of a log: its watermark, which never goes back, its partitions' progress, and its records' lags.
 
-    `now` is the processing time of the epoch in which this progress was reached. `idle` is how long a partition without
-    new records still holds back the log; None means for ever. Both are in microseconds.
+    `now` is the processing time of the epoch in which this progress was reached. `idle` is the time for which the
+    watermark waits for a partition that has no new records; None means that it always waits. `now` and `idle` are in
+    microseconds.
 
     Law: an additional partition never moves the watermark forward.
 
@@ -87,8 +90,8 @@ class Progress:
 
         `seen` has the summary of each partition that had something new in the epoch.
 
-        `there` names the partitions that the source knows, even if they have never had a record. `complete` is the
-        instant up to which somebody has declared the whole log complete.
+        `there` names the partitions that exist in the source, even if they have never had a record. `complete` is the
+        instant up to which a user has declared the whole log complete.
         """
         now, idle = max(now, self.now), None if strategy.idle is None else duration(strategy.idle)
         lags = strategy.learned(self.lags, [one.lags for one in seen.values()])
@@ -109,20 +112,22 @@ class Progress:
 
     @property
     def all_idle(self) -> bool:
-        """Whether every partition is idle. If so, a definition with other logs does not wait for this log."""
+        """Whether every partition is idle. If so, a definition that also reads other logs does not wait for this
+        log.
+        """
         return bool(self.partitions) and not self.holding
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """The partitions that hold back the watermark: the non-idle partitions with the lowest watermark."""
+        """The partitions that hold back the log's watermark: the non-idle partitions with the lowest watermark."""
         least = min((self.partitions[name].watermark for name in self.holding), default=None)
         return tuple(name for name in self.holding if self.partitions[name].watermark == least)
 
     def stalled(self, after: int) -> dict[str, int]:
-        """Return the partitions that hold back the watermark and have had nothing new for at least `after`.
+        """Return the partitions that hold back the log's watermark and have had nothing new for at least `after`.
 
-        The value for each partition is how long it has had nothing new; this time and `after` are in microseconds. The
-        result is empty if the source has only one partition.
+        The result maps the name of a partition to the time for which the partition has had nothing new. All times are
+        in microseconds. The result is empty if the source has only one partition.
         """
         if len(self.partitions) < 2:
             return {}
@@ -130,21 +135,21 @@ class Progress:
         return {name: length for name, length in silent.items() if length >= after}
 
     def is_idle(self, name: str) -> bool:
-        """Return True if a partition has had nothing new for so long that the watermark does not wait for it."""
+        """Return True if a partition has had nothing new for so long that the log's watermark does not wait for it."""
         return self.idle is not None and self.now - self.partitions[name].active >= self.idle
 
     def wakes(self) -> int | None:
-        """Return the processing time, in microseconds, at which the next partition becomes idle, or None.
+        """Return the processing time, in microseconds, at which the next partition will become idle.
 
-        The result is None if partitions never become idle. The result is also None if fewer than two partitions are not
-        idle, because the watermark of a log whose partitions are all idle stays where it is.
+        Returns None if partitions never become idle. Also returns None if at most one partition is not yet idle: when
+        the last partition becomes idle, the log's watermark does not change.
         """
         if self.idle is None or len(self.holding) < 2:
             return None
         return min(self.partitions[name].active for name in self.holding) + self.idle
 
     def text(self) -> str:
-        """Return the progress as JSON for a commit; `parsed` reads this JSON."""
+        """Return the progress as a JSON text, which is stored in a commit of the log; `parsed` reads this text."""
         partitions = {name: [one.watermark, one.latest, one.active] for name, one in sorted(self.partitions.items())}
         lags = {str(bucket): count for bucket, count in sorted(self.lags.items())}
         data = {"watermark": self.watermark, "now": self.now, "idle": self.idle, "partitions": partitions, "lags": lags}
@@ -152,7 +157,7 @@ class Progress:
 
     @classmethod
     def parsed(cls, text: str) -> Progress:
-        """Read the progress from the text in a commit.
+        """Read the progress from the JSON text that a commit of the log contains.
 
         >>> progress = Progress(5, {"a": Partition(5, 7, 9)}, {3: 1}, 9, 60)
         >>> Progress.parsed(progress.text()) == progress
@@ -171,8 +176,8 @@ class Progress:
 def least(logs: Iterable[tuple[int, bool]]) -> int:
     """Return the common watermark of several logs: the lowest watermark of the logs that are not idle.
 
-    Each log is passed as a pair: its watermark, and whether it is idle. If all logs are idle, return the beginning of
-    time: the common watermark then stays where it was (rule T3).
+    A log is passed as a pair: its watermark, and whether it is idle. If all logs are idle, the beginning of time is
+    returned, so that the common watermark does not advance (rule T3).
 
     >>> least([(7, False), (5, True)])
     7

@@ -1,6 +1,7 @@
-"""The reference execution over whole inputs: as a stream of epochs, and as a plain batch computation.
+"""The reference execution over whole inputs: as a stream of epochs (`fold`), and as a batch computation (`batch`).
 
-`batch` shares no code with `step` except the combiners and windows, so that `step` can be compared with it (law L1).
+`batch` shares no code with `step` except the combiners and windows, so that the results of `step` can be tested against
+the results of `batch` (law L1).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tailrace.model.windows.windows import Window
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """The result of a fold over epochs: the final state, the panes, and the late and rejected records."""
+    """The result of folding epochs into a pipeline: the final state, the panes, and late and rejected records."""
 
     state: WindowsState
     panes: tuple[Pane, ...]
@@ -33,10 +34,10 @@ class ReferenceRun:
 def fold(
     pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: WindowsState | None = None
 ) -> ReferenceRun:
-    """Fold bundles, each with its clock, in order; for a later stage, the earlier stages are folded as well.
+    """Fold epochs into a pipeline, in order; for a later stage, the earlier stages are folded as well.
 
-    `state` is the state from which a first stage continues. A later stage starts empty; to continue a later stage from
-    a state, use `fold_stages`.
+    An epoch is a bundle of records and a clock. `state` is the state from which a pipeline with a single stage
+    continues. To continue a later stage from a state, use `fold_stages`.
 
     >>> from tailrace.model.samples import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
@@ -52,11 +53,11 @@ def fold_stages(
     states: Sequence[WindowsState] = (),
     corrected: Sequence[Sequence[Pane]] = (),
 ) -> tuple[ReferenceRun, ...]:
-    """Fold every stage of a definition, in order: the panes of one stage in an epoch are the bundle of the next stage.
+    """Fold epochs into every stage of a definition: in each epoch, the panes of a stage are the next stage's bundle.
 
-    `states` are the states from which the stages continue, in the order of the stages; stages without a state start
-    empty. `corrected` has, for each stage, the panes with which a backfill corrected the open windows of these states.
-    The next stage reads these panes with the first epoch.
+    `states` are the states from which the stages continue, in the order of the stages; a stage for which no state is
+    passed starts with an empty state. For each stage, `corrected` has the panes with which a backfill corrected open
+    windows of that stage's state. The next stage reads these panes in the first epoch.
     """
     stages = pipeline.stages
     more = [changes(stage, filter(lambda pane: pane.open, own)) for stage, own in zip(stages, corrected, strict=False)]
@@ -81,12 +82,12 @@ def fold_stages(
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
-    """Compute the answers over all records at once, leaving each late record out of the windows for which it was late.
+    """Compute the answers from all records at once; leave a late record out of the windows for which it was late.
 
-    A batch engine would compute these answers on a finished input; triggers and accumulation play no part. If windows
-    merge, a late record is left out before the windows are merged, regardless of whether its window had expired or the
-    window's trigger had finished. `late` holds the late records of the first stage. A later stage waits for
-    corrections, so it is computed from the answers of the preceding stage.
+    The result is the same as from a batch engine that reads the complete input; triggers and accumulation do not affect
+    the result. If windows merge, late records are left out before windows are merged, for whatever reason they were
+    late. `late` contains the late records of the first stage. A later stage has no late records, because it waits for
+    corrections, so its answers are computed from the answers of the preceding stage.
     """
     o = Scalars()
     return {
@@ -98,7 +99,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
 def _grouped(
     pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]
 ) -> dict[tuple[Key, Window], list[Record]]:
-    """Group the records by key and window, after the steps and after merging."""
+    """Group the records by key and window, after all steps of the definition and after merging windows."""
     if pipeline.earlier is not None:
         records, late = _answered(pipeline.earlier, records, late), ()
     dropped: dict[tuple[int, Key], set[Window]] = {}
@@ -120,13 +121,13 @@ def _grouped(
 
 
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Yield each record of the log with each record that the steps make of it; leave out rejected records."""
+    """Yield pairs of a record of the log and a record that the steps return for it; rejected records are left out."""
     for record in records:
         yield from ((record, one) for one in pipeline.prepared(record).records)
 
 
 def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:
-    """Compute the answers of a stage, in the form of records for the next stage."""
+    """Compute the answers of a stage, and return the answers as records for the next stage."""
     o, found = Scalars(), []
     choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
     for (key, window), inside in _grouped(pipeline, records, late).items():
@@ -137,21 +138,21 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
 
 
 def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> ReferenceRun:
-    """Fold all records in one step, as finished input. A backfill performs this fold (rule X4)."""
+    """Fold all records in one step, as input that has ended. A backfill computes the same result (rule X4)."""
     return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
 
 
 def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:
-    """Compute the answers of a backfill of `[first, last)`: of windows whose timestamp is in the range (rule V5).
+    """Compute the answers of a backfill of `[first, last)`: for windows whose timestamp is in the range (rule V5).
 
-    The whole log is folded in one step, as finished input, so that no record is late and each window fires once.
+    All records are folded in one step, as input that has ended. So no record is late, and each window fires once.
     """
     found = answers(at_once(_once(pipeline), records).panes)
     return {place: values for place, values in found.items() if first <= place[1].timestamp < last}
 
 
 def _once(pipeline: Pipeline) -> Pipeline:
-    """Return a copy of the definition that fires each window once, for finished input."""
+    """Return a copy of the definition for input that has ended, which fires each window only once."""
     log, when = pipeline.log, AfterWatermark()
     if pipeline.earlier is not None:
         earlier = _once(pipeline.earlier)

@@ -1,8 +1,8 @@
-"""The link between the stages of one definition: a stage's panes are the next stage's records.
+"""The link between two stages of a definition: the panes of a stage are the records of the next stage.
 
-A pane is a record with its key, its window and its results, and a retraction retracts such a record. So a later stage
-always has the records of the earlier stage's current answers, even if a correction moves an answer to another key or
-another window (Dataflow Model, 2.3, on several groupings in a row).
+A pane becomes a record with the pane's key, window and results, and a retraction retracts such a record. So the later
+stage always has exactly the records for the earlier stage's current answers, even if a correction moves an answer to
+another key or another window of the later stage (Dataflow Model, 2.3, on several groupings in a row).
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tailrace.model.windows.windows import Window
 
 
 def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
-    """Convert a stage's panes to the records that a later stage reads, each with its sign."""
+    """Convert a stage's panes to the records that a later stage reads.
+
+    The sign of a record is 1, or -1 if the pane is a retraction.
+    """
     made = []
     for pane in panes:
         at = pane.window.timestamp if pane.timestamp is None else pane.timestamp
@@ -30,15 +33,15 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
 
 
 def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> int:
-    """Return a later stage's watermark: the minimum of the earlier stage's watermark and its held timestamps (T3).
+    """Return a later stage's watermark: the minimum of the earlier stage's watermark and all held timestamps (rule T3).
 
-    `state` is the earlier stage's state after the epoch, and `before` is the later stage's last clock: the watermark
-    never goes back.
+    `state` is the earlier stage's state after the epoch. `before` is the later stage's last clock; the result is never
+    lower than the watermark in `before`.
 
-    A window that was merged into another window holds the timestamp of its answer until the answer is retracted. If the
-    timestamp of answers is not the end of the window, a window holds its answer's timestamp until it has fired on time.
-    If windows merge, a window holds its answer's timestamp until it is out of reach, because a merge retracts the
-    earlier answer.
+    A window that was merged into another window holds the timestamp of its answer until the answer is retracted. If an
+    answer's timestamp is the event time of a record, the window holds this timestamp until the window has fired on
+    time. If windows also merge, the window holds the timestamp until no further record can reach the window, because a
+    merge retracts the earlier answer.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -47,7 +50,7 @@ def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> 
 
 
 def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
-    """Yield the timestamps that an open window holds, in microseconds."""
+    """Yield the timestamps, in microseconds, for which the later stage's watermark waits because of an open window."""
     stamp = pipeline.stamp
     for old in row["predecessors"] if pipeline.where.merges else ():
         yield old.window.timestamp if stamp is None else old.fired[stamp]
@@ -58,7 +61,7 @@ def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
 def record_of(
     pipeline: Pipeline, key: Key, window: Window, values: Mapping[str, Any], at: int, sign: int = 1
 ) -> Record:
-    """Build a later stage's record from an answer; `at` is the record's event time, in microseconds."""
+    """Create a later stage's record from an answer; `at` is the record's event time, in microseconds."""
     record = dict(zip(pipeline.key, key, strict=True)) | dict(values)
     record |= {"window_start": moment(window.start), "window_end": moment(window.end)}
     return record | {PANE_TIME: moment(at), SIGN: sign}

@@ -1,10 +1,12 @@
-"""The function that streams, backfills and replays fold: one epoch of a pipeline (rules T2 to T4, M1 to M5).
+"""The function that processes one epoch of a pipeline (rules T2 to T4, M1 to M5).
+
+Streams, backfills and replays fold this function over their epochs.
 
     step(pipeline, state, bundle, clock) -> state', panes, late, rejected
 
-The function is the reference execution: plain Python that handles one key at a time, and the oracle for the other
-executions. With bundles of one record, the function is the paper's element-at-a-time model (Dataflow Model, 2.2 to
-2.4).
+The function `step` is the reference execution: plain Python that processes one key at a time. The results of all other
+executions are tested against this function. If each bundle has a single record, `step` corresponds to the paper's
+element-at-a-time model (Dataflow Model, 2.2 to 2.4).
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Vers
 from tailrace.model.windows.windows import Window
 
 Record = Mapping[str, Any]
-"""A record of the log: its declared columns by name. Event times are aware datetimes or microseconds."""
+"""A record of the log: a mapping from its columns to values.
+
+An event time is a `datetime` with time zone, or microseconds.
+"""
 
 
 class Predecessor(NamedTuple):
-    """A window that fired and was then merged into another window.
+    """A window that fired a pane and was later merged into another window.
 
-    The answer of the merged window is retracted when the other window fires (rule V3).
+    The answer of this window is retracted when the window into which it was merged fires (rule V3).
     """
 
     window: Window
@@ -53,10 +58,10 @@ class WindowsState:
 
 
 class StepOutcome(NamedTuple):
-    """The result of a step: the new state, the panes in the order in which they fired, and records that were left out.
+    """The result of a step: the new state, the panes in the order in which they fired, and late and rejected records.
 
-    `late` holds records that arrived too late for a window, and `rejected` records that the definition's steps could
-    not process.
+    `late` contains the records that arrived too late for a window, and `rejected` contains the records that the
+    definition's steps could not process.
     """
 
     state: WindowsState
@@ -70,10 +75,10 @@ _Arrivals: TypeAlias = "list[tuple[Record, Sequence[Term]]]"
 
 
 class _End(NamedTuple):
-    """The effect of an epoch on all windows with the same end.
+    """The effect of an epoch on all windows that have the same end.
 
-    `open` is whether the epoch finds the windows open, `closing` whether it closes them, and `gone` whether it drops
-    them.
+    `open` says whether the windows are open at the start of the epoch, `closing` whether the epoch closes them, and
+    `gone` whether the epoch removes them from the state.
     """
 
     open: bool
@@ -84,10 +89,10 @@ class _End(NamedTuple):
 def step(
     pipeline: Pipeline, state: WindowsState, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
 ) -> StepOutcome:
-    """Fold one epoch's records into the open windows at the epoch's clock.
+    """Add one epoch's records to the open windows, and fire panes according to the epoch's clock.
 
-    If `prepared` is True, the records have already passed the definition's steps. Raises `ClockError` if the clock goes
-    back.
+    If `prepared` is True, the definition's steps have already been applied to the records. Raises `ClockError` if the
+    clock goes back.
     """
     epoch = _Step(pipeline, state, clock.after(state.clock))
     if prepared or (not pipeline.each and pipeline.keep is None):
@@ -97,7 +102,10 @@ def step(
 
 
 class _Step:
-    """A single run of `step`: the inputs do not change; the results are collected in `panes`, `late` and `rejected`."""
+    """One execution of `step`; its results are collected in `panes`, `late` and `rejected`.
+
+    The inputs are not changed.
+    """
 
     def __init__(self, pipeline: Pipeline, state: WindowsState, clock: Clock) -> None:
         before = state.clock
@@ -117,7 +125,9 @@ class _Step:
         self.rejected: list[Rejected] = []
 
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-        """Yield each record of the log with each record that the steps make of it; collect the rejected records."""
+        """Yield pairs of a record of the log and a record that the steps return for it; collect the rejected
+        records.
+        """
         for record in bundle:
             made, reasons = self.pipeline.prepared(record)
             self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
@@ -136,9 +146,9 @@ class _Step:
         )
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
-        """Group the records by key and window; add records that are too late for a window to `late` (M1).
+        """Group the records by key and window; append records that are too late for a window to `late` (rule M1).
 
-        Each item of the bundle is a record of the log, together with one of the records that the steps made of it.
+        An item of `bundle` is a pair of a record of the log and a record that the steps returned for it.
         """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.windows_of
         lifted = lifter_of_parts(self.pipeline)
@@ -164,7 +174,7 @@ class _Step:
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
-        """Add a key's arrivals to its windows: merge windows that overlap, and open new windows."""
+        """Add a key's new records to its windows: merge windows that overlap, and open new windows."""
         windows = dict(held)
         merges = self.pipeline.where.merges
         spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
@@ -176,24 +186,27 @@ class _Step:
                 for source, _ in brought:
                     self._too_late(source, key, span, "finished")
                 continue
-            # The records of a bundle all count at once: records that merge into one session may have arrived in any
-            # order (rule M5).
+            # The trigger sees all records of a bundle at once: records that merge into one session may have arrived in
+            # any order (rule M5).
             if brought:
                 total = self.rules.total([parts for _, parts in brought])
                 windows[span] = self.rules.arrived(windows[span], len(brought), total, span.end, self.times)
         return windows
 
     def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
-        """Return the merged windows to which the arrivals contribute, each with the windows that it consists of."""
+        """Return the merged windows to which new records belong.
+
+        The result maps a merged window to the windows that were merged into it.
+        """
         if not arrived:
             return {}
         spans = self.pipeline.where.gathered({*held, *arrived})
         return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
-        """Start a new window that takes over the contents of the windows that it absorbs (rules M2, V2, V3).
+        """Create a new window with the contents of the windows that are merged into it (rules M2, V2, V3).
 
-        The new window's waiting time starts in this epoch, because only an arriving record creates such a window.
+        The waiting time of the new window starts in this epoch, in which a record for the window has arrived.
         """
         generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
         row = self.rules.opened(generation) | {"predecessors": ()}
@@ -210,7 +223,7 @@ class _Step:
         return self.rules.carried(row)
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
-        """Ask the triggers of a key's windows at each phase, then fire last panes; return the new windows."""
+        """Evaluate the triggers of a key's windows in each phase, and fire last panes; return the new windows."""
         after = {}
         for window, row in sorted(windows.items()):
             at, fired, moved, before = self._at(window.end), False, row, len(self.panes)
@@ -226,7 +239,10 @@ class _Step:
         return after
 
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
-        """Return True if an open window's trigger fires at a phase; cache the answer for windows in the same state."""
+        """Return True if an open window's trigger fires in a phase.
+
+        The answer is cached for windows in the same state.
+        """
         if self.rules.measures:
             return bool(self.rules.advances(row, end, True, self.times, phase))
         slots = [row[column] for column in self.rules.slots.values()]
@@ -237,7 +253,7 @@ class _Step:
         return found
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
-        """Fire a window at a phase (None for its closing); return its new row, and whether it emitted a pane."""
+        """Fire a window in a phase (None if it closes); return its new row, and whether a pane was emitted."""
         firing, predecessors = self.rules.firing(row, True, window.end, self.times, phase), row["predecessors"]
         emitted, contents = bool(firing["emits"] or firing["takes"]), self.rules.contents(row)
         if emitted:
@@ -247,7 +263,7 @@ class _Step:
         return after | {"predecessors": predecessors}, emitted
 
     def _at(self, end: int) -> _End:
-        """Return the effect of the epoch on the windows that end at `end`."""
+        """Return the effect of the epoch on windows that end at `end`."""
         if end not in self._ends:
             rules, times = self.rules, self.times
             gone = rules.out_of_reach(end, times.watermark)
@@ -289,7 +305,7 @@ class _Step:
 
 
 def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, str]) -> Term:
-    """Return the number that a record adds to a measure. Raises `RecordError` if the record is at fault."""
+    """Return the number that a record adds to a measure of the trigger. Raises `RecordError` if the measure fails."""
     try:
         made = measure.of(o, values, types)
         if not -(2**63) <= made < 2**63:
@@ -300,7 +316,10 @@ def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, 
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
-    """Return the function that converts a prepared record to its accumulator, including the trigger's measures."""
+    """Return the function that converts a record to its accumulator, including the trigger's measures.
+
+    The steps of the definition must have been applied to the record.
+    """
     names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
     return lambda record: dict(zip(names, lifted(record), strict=True))
 
@@ -308,7 +327,7 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
 def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     """Return the function that converts a record to its accumulator's parts, in the order of the definition's parts.
 
-    For a retracted record of an earlier stage's panes, the parts are the inverse of the parts that the record added.
+    If the record is a retraction, the parts undo what the retracted record added.
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
@@ -343,6 +362,6 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
             parts[stamp] = instant(record[at])
         return [parts[name] for name in everything]
 
-    # Most definitions need only the columns of their combiners. `plain` is faster for these definitions, and it is
-    # called for every record.
+    # Most definitions need only the columns that their combiners read. For these definitions, `plain` is faster; the
+    # function is called for every record.
     return lifted if later or by_time or measures or stamp is not None else plain

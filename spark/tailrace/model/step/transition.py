@@ -1,10 +1,10 @@
-"""The transition of one window in one epoch, written once for every execution (rule T4).
+"""The rules by which one window changes in one epoch; all executions share these rules (rule T4).
 
-A window's state is a row of named terms. `STATE` names the fixed columns, and `trigger_*` are the trigger's slots.
-`fired_*` and `pending_*` are two accumulators: for the records in panes that fired, and for the records since then. The
-rules in this module compute rows or conditions from rows, in the algebra that is passed to `Transition`. The reference
-execution calls the rules on Python values. The native execution calls the rules on SQL expressions, with one projection
-per rule.
+A window's state is a row of named terms. `STATE` names the fixed columns, and the columns `trigger_*` are the trigger's
+slots. There are two accumulators: `fired_*` for the records that are already in panes, and `pending_*` for all later
+records. The rules in this module compute rows or conditions from rows, in the algebra that is passed to `Transition`.
+The reference execution applies the rules to Python values. The native execution applies the rules to SQL expressions,
+with one projection per rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailrace.model.triggers.trigger import Trigger
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
-"""A window's state, or other terms that the rules take or return, by column name."""
+"""A dict from column names to terms: a window's state, or other terms that a rule takes or returns."""
 
 STATE = {
     "generation": "bigint",
@@ -35,54 +35,58 @@ STATE = {
     "panes": "bigint",
     "settled": "boolean",
 }
-"""The columns of a window's state, other than the trigger's slots and the accumulators.
+"""The columns of a window's state, without the trigger's slots and the accumulators.
 
-fresh: the number of records that are not yet in a pane. fresh_on_time: the number of fresh records that arrived before
-the watermark passed the window. waiting_since: the processing time of the first fresh record. panes: the number of
-panes that fired. settled: whether a pane fired after the watermark passed the window.
+`fresh` is the number of records that are not yet in a pane. `fresh_on_time` is the number of fresh records that arrived
+before the watermark passed the window's end. `waiting_since` is the processing time at which the first fresh record
+arrived. `panes` is the number of panes that the window has fired. `settled` says whether a pane has fired since the
+watermark passed the window's end.
 """
 
 
 @dataclass(frozen=True)
 class Times:
-    """The clock of an epoch as terms: the watermark and the processing time, each before the epoch and in the epoch."""
+    """The clock of an epoch as terms: the watermark and the processing time, before the epoch and in the epoch."""
 
     watermark_before: Term
     watermark: Term
     before: Term
     now: Term
     signals: Mapping[str, Term] = field(default_factory=dict)
-    """Whether each signal that the trigger waits for arrived with the epoch."""
+    """For each signal that the trigger waits for: whether the signal arrived with the epoch."""
 
     def watermark_at(self, phase: Phase | None) -> Term:
-        """Return a phase's watermark: at `Phase.DATA` the watermark before the epoch, otherwise the watermark after it.
+        """Return a phase's watermark: at `Phase.DATA` the watermark before the epoch, otherwise the new watermark.
 
-        The phase `None` stands for the closing of windows.
+        The phase is None when windows close.
         """
         return self.watermark_before if phase is Phase.DATA else self.watermark
 
 
 @dataclass(frozen=True)
 class Transition:
-    """The rules that take one definition's windows through an epoch, in one algebra."""
+    """The rules by which the windows of one definition change in an epoch, in one algebra."""
 
     pipeline: Pipeline
     o: Algebra
 
     @cached_property
     def parts(self) -> dict[str, Part]:
-        """The definition's accumulator parts."""
+        """The parts of the definition's accumulator."""
         return self.pipeline.parts
 
     @cached_property
     def _trigger(self) -> Trigger:
-        """The definition's trigger. A custom trigger that is called for each window is guarded against errors."""
+        """The definition's trigger.
+
+        If custom code is called for each window, the trigger is wrapped in a guard against errors.
+        """
         when = self.pipeline.when
         return GuardedTrigger(when) if isinstance(self.o, Scalars) and has_own(when) else when
 
     @cached_property
     def slots(self) -> dict[str, str]:
-        """The column name of each of the trigger's slots."""
+        """A dict from the name of each of the trigger's slots to the name of its column."""
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
 
     @cached_property
@@ -100,7 +104,7 @@ class Transition:
         return self.pipeline.log.percentiles_ahead
 
     def columns(self) -> dict[str, str]:
-        """Return the columns of a state row, and the type of each column."""
+        """Return the names and types of the columns of a state row."""
         slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
         parts = {name: part.type for name, part in self.pipeline.parts.items()}
         fired = {f"fired_{name}": type for name, type in parts.items()}
@@ -108,7 +112,7 @@ class Transition:
         return STATE | slots | fired | pending
 
     def opened(self, generation: Term) -> Row:
-        """Return the state of a window that holds no record yet."""
+        """Return the state of a new window, which contains no records."""
         o = self.o
         nothing = o.literal(0, "bigint")
         row: Row = {
@@ -130,12 +134,15 @@ class Transition:
         return self._trigger.done(self.o, self._slots(row))
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records, whose accumulator is `parts`, to a row; if `count` is zero, the row stays as it is."""
+        """Add `count` records to a window's row; their accumulator is `parts`.
+
+        If `count` is zero, the row stays unchanged.
+        """
         after = self.absorbed(row, count, parts, end, times)
         return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records to a row, without passing them to its trigger yet; `carried` does that."""
+        """Add `count` records to a window's row, without passing them to the trigger; `carried` passes them later."""
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
@@ -149,11 +156,11 @@ class Transition:
         }
 
     def carried(self, row: Row) -> Row:
-        """Pass the fresh records of a newly merged window to its trigger, as if all of them had arrived at once."""
+        """Pass the fresh records of a window that was just merged to its trigger, as if all had arrived at once."""
         return row | self._pattern(row, self._acc("pending", row))
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
-        """Return the columns of the trigger's slots after the arrival of records with these measures."""
+        """Return the columns for the trigger's slots after records with these measures have arrived."""
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
         arrived = self._trigger.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
@@ -163,27 +170,29 @@ class Transition:
         return self.pipeline.lateness
 
     def closed(self, end: Term, watermark: Term) -> Term:
-        """Return whether the watermark has closed a window that ends at `end` (rule M1)."""
+        """Return whether a window that ends at `end` is closed at this watermark (rule M1)."""
         o = self.o
         late = o.add(end, o.literal(self._lateness, "bigint"), "bigint")
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Return whether no further record can change or merge with a window, so that the window leaves the state."""
+        """Return whether no further record can change a window or merge with it, so that the state can drop the
+        window.
+        """
         o = self.o
         margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
     def open(self, end: Term, times: Times) -> Term:
-        """Return whether a window that ends at `end` is open in the epoch, that is, was not closed before the epoch."""
+        """Return whether a window that ends at `end` is open in the epoch: it had not closed before the epoch."""
         return self.o.no(self.closed(end, times.watermark_before))
 
     def closing(self, end: Term, times: Times) -> Term:
-        """Return whether the epoch closes a window that ends at `end` (rule M3)."""
+        """Return whether a window that ends at `end` closes in this epoch (rule M3)."""
         return self.o.every(self.closed(end, times.watermark), self.open(end, times))
 
     def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
-        """Return whether a window's trigger fires at a phase; `open_` is whether the window is open."""
+        """Return whether a window's trigger fires in a phase; `open_` says whether the window is open."""
         o = self.o
         moment = self._moment(row, end, times.watermark_at(phase), times, phase)
         ready = self._trigger.ready(o, self._slots(row), moment)
@@ -191,9 +200,9 @@ class Transition:
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
 
     def closes(self, row: Row, closing: Term, fired: Term) -> Term:
-        """Return whether a window fires a last pane as it closes (rule M3).
+        """Return whether a window fires a last pane because it closes (rule M3).
 
-        `fired` is whether the window already fired a pane at this watermark.
+        `fired` says whether the window has already fired a pane at this watermark.
         """
         o = self.o
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
@@ -202,11 +211,13 @@ class Transition:
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
     def ends(self, row: Row, closing: Term) -> Term:
-        """Return whether a window has no later pane, because it closes or its trigger has finished (rule M4)."""
+        """Return whether a window can fire no further pane, because it closes or its trigger has finished (rule M4)."""
         return self.o.some(closing, self.done(row)) if self.pipeline.finishing == "close" else closing
 
     def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
-        """Return whether an epoch changes a window without new records: the window fires a pane or leaves the state."""
+        """Return whether an epoch without new records changes a window: it fires a pane or is removed from the
+        state.
+        """
         o, open_ = self.o, self.open(end, times)
         last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
         due = o.some(last, self.out_of_reach(end, times.watermark))
@@ -215,15 +226,15 @@ class Transition:
         return due
 
     def firing(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
-        """Return whether a window emits a pane, and whether it retracts its answer.
+        """Return whether a window emits a pane, whether it retracts its earlier answer, and the timing of the pane.
 
-        `phase` is None when the window closes.
+        `phase` is None if the window is closing.
 
-        `advances`: whether the window fires. The result has three terms. `emits`: whether a pane is emitted. `takes`:
-        whether the preceding answer is retracted. `timing`: the pane's timing.
+        `advances` says whether the window fires. The result has three terms: `emits` (whether a pane is emitted),
+        `takes` (whether the preceding answer is retracted) and `timing` (the timing of the pane).
 
-        In a later stage, a window has no answer if all of its records were retracted: then only its earlier answer is
-        retracted (rule V4 states the same for backfills).
+        In a later stage, a window has no answer if all of its records were retracted. In this case, the earlier answer
+        is retracted and no pane is emitted (rule V4 states the same for backfills).
         """
         o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
         wanted, timing = advances, self._timing(row, end, times.watermark_at(phase))
@@ -239,7 +250,7 @@ class Transition:
         return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
-        """Return the accumulators of a pane that fires now: of all records, of fresh records, and of fired records."""
+        """Return three accumulators for a pane that fires now: of all, of the fresh, and of the fired records."""
         fired, pending = self._acc("fired", row), self._acc("pending", row)
         return self.merged(fired, pending), pending, fired
 
@@ -253,14 +264,15 @@ class Transition:
         phase: Phase | None,
         everything: Row | None = None,
     ) -> Row:
-        """Return the row after a phase.
+        """Return a window's row after a phase.
 
-        If the window `advances`, the new row has all records in the fired part. Otherwise, the row is unchanged.
+        If `advances` is true, the window fires, and the accumulator `fired_*` of the new row covers all records.
+        Otherwise, the row is unchanged.
         """
         o = self.o
         watermark, nothing = times.watermark_at(phase), o.literal(0, "bigint")
-        # In a later stage a retraction may be emitted without a pane. Such a retraction counts as a pane, because it
-        # also has a version.
+        # In a later stage, a retraction may be emitted without a pane. A retraction without a pane is counted as a
+        # pane, because it also has a version.
         emitted = firing["emits"] if not self.later else o.some(firing["emits"], firing["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
@@ -281,7 +293,7 @@ class Transition:
         return after
 
     def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
-        """Merge two accumulators into the accumulator of the records of both."""
+        """Merge two accumulators into one accumulator, which covers the records of both accumulators."""
         if not self._guarded:
             return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
         names = list(self.parts)
@@ -289,7 +301,7 @@ class Transition:
         return dict(zip(names, merged_parts(self.o, list(self.parts.values()), *both), strict=True))
 
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
-        """Merge the parts of all records into one accumulator; there must be at least one record."""
+        """Merge the accumulator parts of records into one accumulator; there must be at least one record."""
         if self._guarded:
             merged = partial(merged_parts, self.o, list(self.parts.values()))
             return dict(zip(self.parts, balanced_merge.total([tuple(one) for one in lifted], merged), strict=True))
@@ -300,7 +312,7 @@ class Transition:
 
     @cached_property
     def _guarded(self) -> bool:
-        """Whether a part is merged by custom code that may fail."""
+        """Whether custom code, which may fail, merges a part of the accumulator."""
         return any(f"{name}{FAILED}" in self.parts for name in self.parts)
 
     @cached_property
@@ -308,7 +320,7 @@ class Transition:
         return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
 
     def levelled(self, parts: Mapping[str, Term]) -> Row:
-        """Return an accumulator in a form that does not depend on how records were added up (`Algebra.levelled`)."""
+        """Return an accumulator in a form that does not depend on the order of its records (`Algebra.levelled`)."""
         row = dict(parts)
         for name, part in self.parts.items():
             if part.unit:
@@ -317,16 +329,16 @@ class Transition:
         return row
 
     def results(self, parts: Mapping[str, Term]) -> Row:
-        """Compute the named results of an accumulator.
+        """Compute the results of an accumulator, by name.
 
-        If a result is null because its value does not fit its type, the row also has an explanation.
+        If a result is null because its value does not fit its type, the returned row also contains the reason.
         """
         row, whys = {}, []
         for name, combiner, type_, own in self._answering:
             named = {part: parts[column] for part, column in own}
             row[name] = combiner.result(self.o, named, type_)
-            # A value that is not null needs no explanation. An SQL term has no value yet, so its explanation is
-            # computed.
+            # A result that is not null needs no reason. In SQL, it is not yet known whether the result is null, so the
+            # reason is always computed.
             if combiner.leaves(type_) and not (isinstance(self.o, Scalars) and row[name] is not None):
                 of = self.o.literal(f"{name}: ", "string")
                 whys.append(self.o.text(of, combiner.why_null(self.o, named, type_)))
@@ -336,7 +348,7 @@ class Transition:
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
-        """For each result: its name, combiner, the type of the combiner's column, and the parts with their columns."""
+        """For each result: its name, its combiner, the type of the combiner's column, and the columns of the parts."""
         found = []
         for name, combiner in self.pipeline.combiners.items():
             type_ = self.pipeline.type_of(combiner)
@@ -346,12 +358,12 @@ class Transition:
 
     @property
     def retracts(self) -> bool:
-        """Whether a pane retracts the pane before it."""
+        """Whether each pane of a window retracts the preceding pane."""
         return self.pipeline.how is Accumulation.RETRACTING
 
     @property
     def discards(self) -> bool:
-        """Whether a pane holds only the fresh records."""
+        """Whether each pane of a window contains only the fresh records."""
         return self.pipeline.how is Accumulation.DISCARDING
 
     def _timing(self, row: Row, end: Term, watermark: Term) -> Term:
@@ -381,7 +393,9 @@ class Transition:
 
     @cached_property
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
-        """For each of the two accumulators: its parts, each with its column."""
+        """For each of the two accumulators, `fired` and `pending`: pairs of a part's name and the name of its
+        column.
+        """
         return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}
 
     @cached_property

@@ -1,10 +1,11 @@
-"""A static analysis of a custom trigger at definition time: it asks the trigger in many situations whether it fires.
+"""A static analysis of a custom trigger at definition time: it evaluates the trigger in many situations.
 
-A trigger is a state machine over a few slots. The analysis asks the trigger in all situations that matter: no fresh
-record or many, the watermark before and past the end of the window, the end of a period or not, every measure or none.
-The analysis follows the values of the slots through these situations, up to a maximum number of states. So a trigger is
-refused before it runs if it can never fire, fires for ever without new records, fires although it is done, or changes
-the names or types of its slots. The built-in triggers declare such properties themselves.
+A trigger is a state machine whose state is a few named slots. The situations differ in the number of fresh records, in
+whether the watermark has passed the end of the window, in whether a period has ended, and in the values of the
+measures. The analysis follows the values of the slots through these situations, up to a maximum number of states. So a
+custom trigger is refused before it runs if it can never fire, if it fires endlessly without new records, if it fires
+although it is done, or if it changes the names or types of its slots. The built-in triggers need no analysis, because
+they declare their properties.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_type
 
 MOST = 500
-"""The maximum number of slot states that the analysis explores."""
+"""The maximum number of different slot states that the analysis explores."""
 
 _END, _HOUR, _MANY = 1_000_000_000, 3_600_000_000, 1_000_000_000
 _NOW = 1_000_000 * _HOUR
@@ -27,7 +28,7 @@ Slots = dict[str, Any]
 
 
 def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
-    """Yield the faults that become apparent when the trigger is asked in many situations."""
+    """Yield the faults that are found by evaluating a custom trigger in many situations."""
     try:
         yield from _Explored(path, trigger).faults()
     except Exception as error:
@@ -36,7 +37,7 @@ def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
 
 
 class _Explored:
-    """An exploration of a trigger: the states that its slots can have, and the trigger's answers in each state."""
+    """The exploration of a custom trigger: its possible slot states, and what the trigger returns in each state."""
 
     def __init__(self, path: str, trigger: Trigger) -> None:
         self.path, self.trigger, self.o = path, trigger, Scalars()
@@ -70,7 +71,7 @@ class _Explored:
             yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
 
     def _states(self) -> Iterator[Slots]:
-        """Yield the states of the slots that panes and arrivals can lead to, up to the maximum number."""
+        """Yield the states that the slots can have after panes and arrivals, up to the maximum number of states."""
         seen: set[tuple[tuple[str, Any], ...]] = set()
         left = [self.start]
         while left and len(seen) < MOST:
@@ -106,7 +107,7 @@ class _Explored:
             )
 
     def _restless(self) -> bool:
-        """Return True if, once the watermark has passed, the trigger fires in every epoch with nothing new."""
+        """Return True if the trigger fires in every epoch after the watermark has passed, even without new records."""
         for slots in self._states():
             at, still = slots, 0
             for _ in range(8):

@@ -1,6 +1,6 @@
-"""The algebra of triggers, which decide when in processing time a window's pane fires (Dataflow Model, 2.3 and 3.3).
+"""Composite triggers. Triggers decide when in processing time a window's pane fires (Dataflow Model, 2.3 and 3.3).
 
-Simple triggers are defined in `trigger` and `punctuation`; the triggers in this module are composed of other triggers.
+The modules `trigger` and `punctuation` define the simple triggers, from which the triggers in this module are composed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 
 class AnyOf(Many):
-    """A trigger that fires when any part is ready, and that is done when any part that fired is done.
+    """A trigger that fires when any of its parts is ready, and that is done when any part that has fired is done.
 
     Law: `AnyOf(t)` fires exactly when `t` does.
     """
@@ -82,7 +82,7 @@ class AnyOf(Many):
 
 
 class AllOf(Many):
-    """A trigger that fires when every part is ready or done, and that is done when every part is done.
+    """A trigger that fires when each of its parts is ready or done, and that is done when all of its parts are done.
 
     Law: `AllOf(t)` fires exactly when `t` does.
     """
@@ -116,9 +116,9 @@ class AllOf(Many):
 
 
 class Sequence(Many):
-    """A trigger that asks its parts in turn, each once the preceding part is done.
+    """A trigger that evaluates one part at a time: the next part gets its turn when the current part is done.
 
-    The trigger is done when its last part is done.
+    The sequence is done when its last part is done.
     """
 
     finishes = every_part("finishes")
@@ -151,7 +151,7 @@ class Sequence(Many):
         return self._in_turn(o, slots, super().fired_by_others(o, slots, moment))
 
     def _in_turn(self, o: Algebra, slots: Slots, after: Slots) -> dict[str, Term]:
-        """Return the slots after a pane, in which only the current part's slots have changed."""
+        """Return the slots after a pane; only the slots of the current part change."""
         for place, (turn, part) in enumerate(zip(self._current(o, slots), self.parts, strict=True)):
             names = [f"{place}_{name}" for name in part.slots()]
             after = {**after, **{name: o.choose(turn, after[name], slots[name]) for name in names}}
@@ -177,9 +177,9 @@ class Sequence(Many):
 
 @dataclass(frozen=True)
 class Repeat(Composite):
-    """A trigger that fires whenever its part does, and that is never done.
+    """A trigger that fires whenever its part fires, and that is never done.
 
-    Each time the part is done, the part starts over.
+    Whenever the part is done, it starts over.
     """
 
     part: Trigger
@@ -220,14 +220,13 @@ class Repeat(Composite):
 
 @dataclass(frozen=True)
 class Until(Composite):
-    """A trigger that fires as its part does until `stop` is ready, and then a last time.
+    """A trigger that fires whenever `part` fires, until `stop` is ready; it then fires for the last time.
 
-    The trigger is done when `part` or `stop` is done.
+    An `Until` is done when `part` or `stop` is done.
 
-    The stop counts and measures from the start of the Until, regardless of the panes that have fired since. The start
-    is the beginning of the window or, within a `Sequence` or `Repeat`, the moment at which the Until gets its turn
-    (rule M6). So the Until ends in the epoch of the record that meets the stop, however the records are cut into
-    epochs.
+    `stop` counts and measures all records since the `Until` started, including records that are already in panes. An
+    `Until` starts with its window or, within a `Sequence` or `Repeat`, when it gets its turn (rule M6). So the `Until`
+    ends in the epoch of the record that makes `stop` ready, however the records are cut into epochs.
     """
 
     part: Trigger
@@ -245,9 +244,9 @@ class Until(Composite):
 
     @cached_property
     def _fired_before(self) -> dict[str, int]:
-        """The slots for records in earlier panes that the stop still counts: their number, first time, and measures.
+        """The slots for records that `stop` still counts although they are in panes: number, first time, and measures.
 
-        Only the slots that the stop needs are present.
+        Only the slots that `stop` needs are included.
         """
         own = {"count": 0} if self.stop.counts else {}
         if self.stop.counts or self.stop.delays():
@@ -255,7 +254,7 @@ class Until(Composite):
         return own | {f"total_{name}": 0 for name in self.stop.measures()}
 
     def _seen_by_stop(self, o: Algebra, slots: Slots, moment: Moment) -> Moment:
-        """Return the moment as the stop sees it: records that have already fired count as fresh."""
+        """Return the moment that is passed to `stop`, in which records that are already in panes count as fresh."""
         seen, before = self._seen_by(1, self.stop, moment), self._fired_before
         if "count" in before:
             seen = seen._replace(fresh=o.add(slots["count"], seen.fresh, "bigint"))
@@ -267,9 +266,9 @@ class Until(Composite):
         return seen._replace(measures=totals)
 
     def _first(self, o: Algebra, slots: Slots, moment: Moment) -> Term:
-        """Return the processing time of the first record that the stop counts.
+        """Return the processing time at which the first record that `stop` counts arrived.
 
-        Return the end of time if there is no such record.
+        Returns the end of time if there is no such record.
         """
         since = moment.waiting_since
         return o.least(slots["since"], o.choose(o.missing(since), o.literal(END_OF_TIME, "bigint"), since))
@@ -295,17 +294,17 @@ class Until(Composite):
         return self._after(o, slots, moment, never, never)
 
     def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
-        """Return the slots after a pane; `part` and `stop` are whether the part and the stop fired."""
+        """Return the slots after a pane; `part` and `stop` say whether the respective trigger fired."""
         (_, _, of_part), (_, _, of_stop) = self._split(slots)
         after, seen = dict(slots), self._seen_by(0, self.part, moment)
         others = self.part.fired_by_others(o, of_part, seen)
         for name, value in self.part.fired(o, of_part, seen).items():
             after[f"0_{name}"] = o.choose(part, value, others[name])
-        # For the stop, records stay fresh until the stop itself has fired.
+        # For `stop`, records stay fresh until `stop` itself has fired.
         seen = self._seen_by_stop(o, slots, moment)
         for name, value in self.stop.fired(o, of_stop, seen).items():
             after[f"1_{name}"] = o.choose(stop, value, of_stop[name])
-        # When the stop fires, it no longer counts the records so far: a stop that is not done yet starts over.
+        # After `stop` has fired, it no longer counts the records so far. If `stop` is not done yet, it starts over.
         now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
         if "count" in self._fired_before:
             now["count"] = seen.fresh
@@ -338,9 +337,10 @@ class Until(Composite):
 def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
     early: Trigger | None = None, late: Trigger | None = None
 ) -> Trigger:
-    """Build a trigger with early panes until the watermark passes the window, one pane on time, and then late panes.
+    """Build a trigger that fires early panes, then a pane when the watermark passes the window, then late panes.
 
-    `early` and `late` are repeated without a `Repeat` around them (Dataflow Model, 2.3). The function is shorthand:
+    The triggers `early` and `late` fire repeatedly, even if they are not wrapped in `Repeat` (Dataflow Model, 2.3). The
+    function is shorthand for a composite trigger:
 
     >>> AfterWatermark() == AtWatermark()
     True

@@ -1,4 +1,4 @@
-"""The base of composite triggers: it combines the slots of the parts, and finds the faults of the parts."""
+"""The base class of composite triggers: it combines the slots of the parts, and finds the faults of the parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigg
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
-    """Find the faults of an object that is passed as a trigger."""
+    """Find the faults of an object that a definition uses as its trigger."""
     if isinstance(trigger, Trigger):
         return [*trigger.faults(path), *(explored_faults(path, trigger) if is_own(trigger) else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
@@ -30,10 +30,10 @@ def every_part(fact: str) -> Any:
 
 
 class Composite(Trigger):
-    """A trigger composed of other triggers.
+    """The base class of triggers that are composed of other triggers.
 
-    The trigger's slots are the slots of its parts. The name of a slot is the position of the part, followed by the
-    slot's name in the part.
+    The slots of a composite trigger are the slots of its parts. The name of a slot is the position of the part,
+    followed by the slot's name in the part.
     """
 
     looks_at_watermark, counts, stops = any_part("looks_at_watermark"), any_part("counts"), any_part("stops")
@@ -44,7 +44,7 @@ class Composite(Trigger):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The path of each part in a fault, relative to the path of this trigger."""
+        """The locations of the parts in the paths of faults, relative to the path of this trigger."""
         return tuple(f"[{place}]" for place in range(len(self.of)))
 
     def slots(self) -> dict[str, bool | int]:
@@ -68,10 +68,10 @@ class Composite(Trigger):
     def part_arrived(
         self, o: Algebra, slots: Slots, measures: Mapping[str, Term], only: Mapping[int, Term] | None
     ) -> dict[str, Term]:
-        """Return the slots after a bundle.
+        """Return the slots after the records of a bundle have arrived.
 
-        `only` has a condition for each part: the bundle counts only for parts whose condition holds. If `only` is None,
-        the bundle counts for all parts.
+        `only` maps the position of each part to a condition; the slots of a part change only if its condition is true.
+        If `only` is None, the slots of all parts change.
         """
         after = dict(slots)
         for place, part, own in self._split(slots):
@@ -92,13 +92,13 @@ class Composite(Trigger):
         ]
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
-        """Return the moment with only the part's measures."""
+        """Return a copy of the moment that has only the measures of one part."""
         if not moment.measures:
             return moment
         return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
 
     def part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
-        """Return the slots after a pane that was fired only by the parts whose condition in `only` holds."""
+        """Return the slots after a pane that only some parts fired: the parts whose condition in `only` is true."""
         after = dict(slots)
         for place, part, own in self._split(slots):
             seen = self._seen_by(place, part, moment)
@@ -135,7 +135,7 @@ class Composite(Trigger):
             yield from part.percentile_faults(path + place, known)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        """Find the faults of the combination, given that each part alone is sound."""
+        """Find the faults of the combination of parts; each part alone has no faults."""
         return ()
 
 

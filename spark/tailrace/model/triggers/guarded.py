@@ -1,4 +1,4 @@
-"""A guard for custom triggers: a failing trigger costs its window a pane, but does not stop the stream (rule X7)."""
+"""A guard for custom triggers: if a trigger fails, its window fires no pane, but the stream does not stop (rule X7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BIGINT = 2**63
 
 
 class TriggerWarning(RuntimeWarning):
-    """A custom trigger failed for a window. The window keeps its records until a pane fires."""
+    """The warning that a custom trigger failed for a window. The window keeps its records until a pane fires."""
 
 
 def has_own(trigger: Trigger) -> bool:
@@ -26,11 +26,13 @@ def has_own(trigger: Trigger) -> bool:
 
 
 class GuardedTrigger(Trigger):
-    """A guarded trigger: if its code raises, it is not ready; if it returns unsound slots, it keeps the old slots.
+    """A wrapper for a custom trigger.
 
-    The window keeps its records, and the trigger is asked again in the next epoch. At the latest, the records are in
-    the window's last pane, which fires as the window closes. The guard is used by the reference execution and by steps
-    in Python. A step in SQL calls no custom code for a window.
+    If the trigger raises an error, it does not fire, and its slots keep their old values. Returning a slot value of the
+    wrong type has the same effect as an error. The window keeps its records, and the trigger is evaluated again in the
+    next epoch. At the latest, the records are output in the window's last pane, which fires when the window closes. The
+    reference execution and steps in Python use this guard. Steps in SQL need no guard, because they call no custom code
+    for a window.
     """
 
     def __init__(self, trigger: Trigger) -> None:

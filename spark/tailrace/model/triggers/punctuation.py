@@ -1,7 +1,7 @@
-"""Triggers that depend on the content of records: bytes, punctuation, a pattern of arrivals (Dataflow Model, 2.3).
+"""Triggers that depend on the contents of records: bytes, punctuation, patterns of arrivals (Dataflow Model, 2.3).
 
-A trigger of this kind sees records through a `Measure`, a number that is summed over the fresh records alongside the
-accumulators. So the trigger never needs to see a record again.
+A trigger in this module does not read the records themselves. Instead, the trigger uses a `Measure`: a number that is
+computed from each record and summed over the fresh records, in the same way as the accumulators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class AfterBytes(Once):
-    """A trigger that fires once, when a string column's values in the fresh records reach `size` bytes of UTF-8."""
+    """A trigger that fires once, when a string column of the fresh records has `size` bytes of UTF-8 in total."""
 
     counts = False
 
@@ -61,9 +61,9 @@ class _Matches:
 
 @dataclass(frozen=True)
 class AfterMatch(Once):
-    """A trigger that fires once, when a fresh record meets the condition.
+    """A trigger that fires once, when a fresh record that meets the condition has arrived.
 
-    The condition recognizes punctuation in the data (Dataflow Model, 2.3).
+    The condition typically recognizes punctuation in the data (Dataflow Model, 2.3).
     """
 
     counts = False
@@ -82,10 +82,10 @@ class AfterMatch(Once):
 
 
 class AfterPattern(Once):
-    """A trigger that fires once, when records that meet the conditions have arrived in the conditions' order.
+    """A trigger that fires once, when records that meet the conditions have arrived in the order of the conditions.
 
-    Other records may arrive in between. The trigger is asked once per bundle, so the records of a bundle count as
-    having arrived in any order (rule M5). With bundles of one record, the pattern matches exactly the sequence of
+    Other records may arrive in between. The trigger is evaluated once per bundle, so the records of a bundle count as
+    if they had arrived in any order (rule M5). With bundles of one record, the pattern matches exactly the sequence of
     arrivals. When windows merge, the pattern starts over with the fresh records.
     """
 
@@ -123,8 +123,8 @@ class AfterPattern(Once):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         fires = self.ready(o, slots, moment).fires
-        # A pane of another trigger also restarts the pattern, because the records that have met conditions so far are
-        # in that pane.
+        # The pattern also starts over if another trigger fires a pane, because that pane contains the records that have
+        # met conditions so far.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
 
     def faults(self, path: str) -> Iterable[Fault]:

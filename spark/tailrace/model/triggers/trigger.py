@@ -1,14 +1,15 @@
-"""The base class of triggers, and the simple triggers, which `combinators` composes (Dataflow Model, 2.3 and 3.3).
+"""The base class of triggers, and the simple triggers, from which `combinators` builds composite triggers.
 
-For each window and epoch, a trigger is asked once after the bundle has arrived (`Phase.DATA`), and once more after the
-watermark has advanced (`Phase.WATERMARK`). The trigger answers whether it is ready. If the pane then fires, `fired`
-returns the trigger's next state. The whole state is a few named slots of numbers and truth values, and the rules are
-terms of the algebra, so all executions use the same code.
+In each epoch, a window's trigger is evaluated twice: after the bundle has arrived (`Phase.DATA`), and after the
+watermark has advanced (`Phase.WATERMARK`). The method `ready` returns whether the trigger fires (Dataflow Model, 2.3
+and 3.3). If a pane then fires, the method `fired` returns the trigger's next state. The state of a trigger consists of
+a few named slots, which are numbers or truth values. The rules are terms of the algebra, so all executions use the same
+code.
 
-Fresh records are records that are not yet in any pane. Their number, the time since the first fresh record, and the end
-of the window are kept with the window (`Moment`); the slots of a trigger only remember which of its parts are done.
-Anything else that a trigger needs to know about the fresh records is a `Measure`, which is summed alongside the
-accumulators.
+Fresh records are records that are not yet in any pane. The window's state contains the number of fresh records and the
+time at which the first fresh record arrived (`Moment`); the slots of a trigger only store which of its parts are done.
+If a trigger needs other facts about the fresh records, it declares a `Measure`, which is summed over the fresh records
+in the same way as the accumulators.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
 
 Slots = Mapping[str, Term]
-"""A trigger's state: the value of each slot, by name."""
+"""The state of a trigger: a mapping from the name of each slot to its value."""
 
 
 class Phase(Enum):
-    """The two moments of an epoch at which a trigger is asked (rule T4)."""
+    """The two phases of an epoch; in each phase, the trigger of a window is evaluated (rule T4)."""
 
     DATA = "data"
     WATERMARK = "watermark"
 
 
 class Moment(NamedTuple):
-    """The window and the clock as a trigger sees them. Values that vary are terms of the algebra."""
+    """The facts about a window and the clock that are passed to a trigger. Values that vary are terms of the
+    algebra.
+    """
 
     phase: Phase
     fresh: Term
@@ -45,62 +48,68 @@ class Moment(NamedTuple):
     waiting_since: Term
     """The processing time at which the first fresh record arrived; null if there is no fresh record."""
     end: Term
-    """The window's end."""
+    """The end of the window, in microseconds."""
     watermark: Term
     now: Term
-    """The epoch's processing time."""
+    """The processing time of the epoch, in microseconds."""
     before: Term
-    """The processing time of the preceding epoch."""
+    """The processing time of the preceding epoch, in microseconds."""
     measures: Mapping[str, Term] = {}
-    """The total of each of the trigger's measures over the fresh records."""
+    """For each of the trigger's measures: its sum over the fresh records."""
     ahead: Mapping[int, int] = {}
-    """The lead over the log's watermark, in microseconds, of the watermark of each percentile that the log declares."""
+    """For each percentile of the log: how far its watermark is ahead of the log's watermark, in microseconds."""
     signals: Mapping[str, Term] = {}
-    """Whether each signal that the trigger waits for arrived with this epoch."""
+    """For each signal that the trigger waits for: whether the signal arrived with this epoch."""
 
 
 class Measure(Protocol):
-    """A number that is computed from each record and summed over a window's fresh records."""
+    """A number that is computed from each record and summed over the fresh records of a window."""
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return the bigint that one record adds; `record` has the values of the columns, and `types` their types."""
+        """Return the bigint that one record adds to the sum; `record` maps columns to values, and `types` to types."""
 
 
 class Ready(NamedTuple):
-    """A trigger's answer: whether it fires, and whether it does so because the watermark passed the window."""
+    """The answer of a trigger: whether it fires, and whether the reason is that the watermark has passed the window."""
 
     fires: Term
     on_time: Term
 
 
 class Trigger:
-    """The base class of all triggers: no slots, no measures, never done."""
+    """The base class of all triggers. By default, a trigger has no slots and no measures, and is never done."""
 
     def slots(self) -> dict[str, bool | int]:
-        """Return the names of the slots, each with its initial value."""
+        """Return a dict from the name of each slot to the slot's initial value."""
         return {}
 
     def measures(self) -> dict[str, Measure]:
-        """Return the measures of the fresh records that the trigger needs in addition to their number, by name."""
+        """Return the measures that the trigger needs in addition to the number of fresh records, by name."""
         return {}
 
     def signals(self) -> frozenset[str]:
-        """Return the names of the signals that the trigger waits for."""
+        """Return the names of the external signals that the trigger waits for."""
         return frozenset()
 
     def periods(self) -> frozenset[tuple[int, int]]:
-        """Return the periods of processing time at whose ends the trigger may fire, with offsets, in microseconds."""
+        """Return the periods of processing time at whose ends the trigger may fire.
+
+        A period is a pair of a length and an offset, in microseconds.
+        """
         return frozenset()
 
     def delays(self) -> frozenset[int]:
-        """Return the delays of processing time after which the trigger may fire, in microseconds.
+        """Return the delays, in microseconds of processing time, after which the trigger may fire.
 
         A delay is counted from the arrival of the first fresh record.
         """
         return frozenset()
 
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
-        """Return the slots after a bundle whose records have these measures. `ready` is called after this method."""
+        """Return the slots after a bundle with these measures has arrived.
+
+        The method `arrived` is called before `ready`.
+        """
         return dict(slots)
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
@@ -108,44 +117,49 @@ class Trigger:
         raise NotImplementedError
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """Return the slots after a pane for which the trigger was ready."""
+        """Return the slots after a pane that the trigger fired, because it was ready."""
         return dict(slots)
 
     def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """Return the slots after a pane that the enclosing trigger fired and for which this part was not ready."""
+        """Return the slots after a pane that other parts of the enclosing trigger fired, while this part was not
+        ready.
+        """
         return dict(slots)
 
     def done(self, o: Algebra, slots: Slots) -> Term:
-        """Return whether the trigger will never fire again. Law: a trigger that is done is not ready."""
+        """Return whether the trigger will never fire again. Law: a trigger that is done is never ready."""
         return o.literal(False, "boolean")
 
     @property
     def finishes(self) -> bool:
-        """Whether the trigger can become done."""
+        """Whether the trigger can finish, so that it never fires again."""
         return False
 
     @property
     def finishes_only_on_time(self) -> bool:
-        """Whether the trigger becomes done only when the watermark has passed the window, not earlier."""
+        """Whether the trigger can finish only after the watermark has passed the window, not earlier."""
         return not self.finishes
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether the trigger can fire on time without fresh records each time that it starts over."""
+        """Whether the trigger can fire at the watermark without fresh records each time that the trigger starts
+        over.
+        """
         return any(ready.fires and ready.on_time for ready in self._asked_on_nothing())
 
     @property
     def ready_on_nothing(self) -> bool:
-        """Whether the trigger can be ready without fresh records, on time or early.
+        """Whether the trigger can be ready without fresh records, either at the watermark or early.
 
-        Early readiness alone fires no pane without fresh records, but it can enable an `AllOf` to fire.
+        Without fresh records, a trigger that is ready early fires no pane, but it may be the part for which an `AllOf`
+        waits.
         """
         return any(ready.fires for ready in self._asked_on_nothing())
 
     def _asked_on_nothing(self) -> Iterator[Ready]:
-        """Yield the trigger's answers in its initial state, past the watermark and without fresh records.
+        """Yield what the trigger returns in its initial state, past the watermark and without fresh records.
 
-        There is an answer for each combination of passing time and arriving signals.
+        There is one result for each combination of passing time and arriving signals.
         """
         o, now = Scalars(), 1 << 60
         for phase, before, came in product(Phase, (now, 0), (False, True)):
@@ -154,40 +168,50 @@ class Trigger:
 
     @property
     def looks_at_watermark(self) -> bool:
-        """Whether the watermark alone can make the trigger ready."""
+        """Whether the trigger can become ready only because the watermark advances."""
         return False
 
     @property
     def counts(self) -> bool:
-        """Whether the trigger depends on the number of fresh records; a custom trigger may."""
+        """Whether the trigger depends on the number of fresh records.
+
+        The property is true for a custom trigger, unless the trigger overrides it.
+        """
         return True
 
     @property
     def stops(self) -> bool:
-        """Whether the trigger contains a stop that also counts records that are already in panes (rule M6)."""
+        """Whether the trigger contains an `Until` whose stop also counts records that are already in panes (rule
+        M6).
+        """
         return False
 
     @property
     def fires_at_once(self) -> bool:
-        """Whether the trigger fires in every epoch that has a record, so that no record ever stays fresh."""
+        """Whether the trigger fires in every epoch that has a record for the window, so that no record stays fresh."""
         return False
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """Find the faults of the trigger and its parts, each with the path of the faulty sub-expression."""
+        """Find the faults of the trigger and its parts; each fault has the path of the faulty part."""
         return ()
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the columns that the trigger uses; `types` are the column types of the log."""
+        """Find the faults of the columns that the trigger uses; `types` maps the log's columns to their types."""
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """Find the faults of the percentiles that the trigger uses; `known` are the percentiles that the log has."""
+        """Find the faults of the percentiles that the trigger uses; `known` are the percentiles that the log
+        declares.
+        """
         return ()
 
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """A trigger that never fires: a window outputs all records in its last pane, as the window closes (rule M3)."""
+    """A trigger that never fires.
+
+    All records of a window are output in its last pane, when the window closes (rule M3).
+    """
 
     counts = False
 
@@ -197,7 +221,7 @@ class Never(Trigger):
 
 
 class Once(Trigger):
-    """A trigger that is done after its first pane."""
+    """The base class of triggers that are done after their first pane."""
 
     finishes = True
     finishes_only_on_time = False
@@ -234,12 +258,12 @@ class AtWatermark(Once):
 
 @dataclass(frozen=True)
 class AtPercentile(Once):
-    """A trigger that fires once, early, when a percentile's watermark reaches the end of the window.
+    """A trigger that fires once, before the watermark: when a percentile's watermark reaches the end of the window.
 
-    By then, about `percent` per cent of the window's records are expected to have arrived.
+    At that time, about `percent` per cent of the window's records are expected to have arrived.
 
-    The log declares a smaller disorder for this share of its records (`Log.percentiles`). The trigger does not wait for
-    stragglers (Dataflow Model, 2.3).
+    For this percentage of its records, the log declares a smaller disorder (`Log.percentiles`). The trigger does not
+    wait for the remaining records (Dataflow Model, 2.3).
     """
 
     counts = False
@@ -249,7 +273,8 @@ class AtPercentile(Once):
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
-        # A watermark at the beginning of time means that nothing is known yet, so no lead is added to it.
+        # A watermark at the beginning of time means that no watermark is known yet, so the percentile's lead is not
+        # added.
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
@@ -268,9 +293,9 @@ class AtPercentile(Once):
 
 @dataclass(frozen=True)
 class AfterCount(Once):
-    """A trigger that fires once, when at least `count` records are fresh.
+    """A trigger that fires once, when the window has at least `count` fresh records.
 
-    The trigger is asked once per bundle (rule M5).
+    The trigger is evaluated once per bundle (rule M5).
     """
 
     count: int
@@ -294,7 +319,8 @@ class AfterDelay(Once):
         return frozenset({duration(self.delay)})
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        # If no record waits, the delay counts from now. The delay is greater than zero, so it has not yet passed.
+        # If there is no fresh record, the delay is counted from now. Every delay is greater than zero, so the trigger
+        # does not fire.
         since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
         due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
@@ -307,11 +333,11 @@ class AfterDelay(Once):
 class AfterSignal(Once):
     """A trigger that fires once, in the epoch in which a signal with this name arrives.
 
-    A signal is a row in the log's table of signals.
+    A signal is a row that a user adds to the log's table of signals.
 
-    The signal is the model's external signal (Dataflow Model, 2.3). When a signal arrives, a window fires a pane with
-    the records that it has at that time. A signal that finds no fresh record fires nothing, and is not kept for later
-    records.
+    A signal corresponds to an external signal in the paper (Dataflow Model, 2.3). When a signal arrives, a window fires
+    a pane with the records that it has at that time. If a window has no fresh records when the signal arrives, it fires
+    no pane, and the signal has no effect on records that arrive later.
     """
 
     counts = False
@@ -331,12 +357,13 @@ class AfterSignal(Once):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """A trigger that fires at the end of each period of processing time if there are fresh records.
+    """A trigger that fires at the end of each period of processing time, if the window has fresh records.
 
     Periods are aligned to 1970 plus `offset`.
 
-    The end of the period must be after the processing time of the preceding epoch, and not after the processing time of
-    this epoch. In the very first epoch, a period's end counts only if it equals the epoch's processing time.
+    A period ends in an epoch if its end is after the processing time of the preceding epoch, but not after the
+    processing time of this epoch. In the very first epoch, a period's end counts only if it equals the epoch's
+    processing time.
     """
 
     counts = False
@@ -361,17 +388,19 @@ class Every(Trigger):
 
 
 def is_own(trigger: Trigger) -> bool:
-    """Return True if the trigger itself is custom code. Its parts may be custom even if the trigger is not."""
+    """Return True if the trigger itself is custom code; a built-in trigger may still have parts that are custom
+    code.
+    """
     return not type(trigger).__module__.startswith("tailrace.model.")
 
 
 def slot_type(start: bool | int) -> str:
-    """Return the column type of a slot with this initial value."""
+    """Return the column type of a slot, given the slot's initial value."""
     return "boolean" if isinstance(start, bool) else "bigint"
 
 
 def slot_types(trigger: Trigger) -> dict[str, str]:
-    """Return the column type of each slot of the trigger.
+    """Return a dict from the name of each of the trigger's slots to its column type.
 
     >>> slot_types(AfterCount(2))
     {'done': 'boolean'}

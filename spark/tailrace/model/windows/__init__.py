@@ -1,1 +1,1 @@
-"""Windows, which say where in event time results are computed: windowings, calendars and panes."""
+"""Windows, which define where in event time results are computed: windowings, calendar windows and panes."""

@@ -1,8 +1,8 @@
-"""Calendar windows: days, weeks and longer periods, according to the clocks of a time zone.
+"""Calendar windows: days, weeks and longer periods, according to the local time of a time zone.
 
-In the paper, windows are any function of an event time (Dataflow Model, 1.2 and 2.2). For example, a bill may depend on
-the customer's local day, which has 23 or 25 hours when the clocks change. Time zones have the names of the IANA
-database.
+In the paper, any function of the event time can define windows (Dataflow Model, 1.2 and 2.2). For example, a bill may
+depend on the customer's local day, which has 23 or 25 hours when the clocks change. Time zones have the names of the
+IANA database.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 UNITS: tuple[Unit, ...] = tuple(_LONGEST)
 _CYCLE = duration(days(146_097))
-"""The length of 400 years in microseconds; dates, days of the week and clock changes repeat after 400 years."""
+"""The length of 400 years in microseconds; dates, days of the week and clock changes repeat after this time."""
 
 _FIRST, _LAST = BEGINNING + duration(days(400)), END_OF_TIME - duration(days(400))
-"""Two instants between which windows and local times are certainly in the range of `datetime`."""
+"""The first and the last instant for which all windows and local times are certainly within the range of `datetime`."""
 
 _CHANGE = days(2)
-"""An upper bound on the time by which the clocks of any zone were set back; a few zones had the same day twice."""
+"""An upper bound on how far the clocks of a time zone were ever set back; in a few zones, the same day occurred
+twice.
+"""
 
 
 @dataclass(frozen=True)
 class Calendar(Windowing):
-    """The days, weeks (from Monday), months, quarters or years of a time zone, according to its clocks.
+    """The days, weeks (from Monday), months, quarters or years of a time zone, in the local time of the zone.
 
-    Law: every instant is in exactly one window. Each window begins at midnight or, if the clocks skip midnight, at the
+    Law: every instant is in exactly one window. Each window starts at midnight or, if the clocks skip midnight, at the
     first instant after the skip.
 
     >>> from tailrace.model.base.time import text
@@ -73,8 +75,8 @@ class Calendar(Windowing):
         return ZoneInfo(self.zone)
 
     def _instant(self, local: datetime) -> int:
-        # If the clocks show a local time twice, use the first instant; if the clocks skip the local time, use the
-        # instant of the skip.
+        # If a local time occurs twice, the result is its first instant. If the clocks skip the local time, the result
+        # is the instant of the skip.
         return instant(local.replace(tzinfo=self._zone))
 
 

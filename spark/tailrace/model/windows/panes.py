@@ -1,4 +1,4 @@
-"""Panes, the output of windows: a window fires a pane for each of its answers (Dataflow Model, 2.3)."""
+"""Panes, which are the outputs of windows: a window emits a pane for each of its answers (Dataflow Model, 2.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRACTING = Accumulation.RETRACTING
 
 
 class Timing(Enum):
-    """The timing of a pane: before, with or after the watermark, or a correction by a backfill."""
+    """The timing of a pane: before (early), with or after (late) the watermark, or a correction by a backfill."""
 
     EARLY = "early"
     ON_TIME = "on_time"
@@ -40,10 +40,10 @@ class Timing(Enum):
 
 
 class Timestamp(Enum):
-    """The event time that a window's answer has in a later stage: the timestamp combiner (Dataflow Model, 2.2).
+    """The event time of a window's answer as a record of a later stage: the timestamp combiner (Dataflow Model, 2.2).
 
     END_OF_WINDOW: the window's last microsecond. EARLIEST and LATEST: the event time of the window's first or last
-    record. With EARLIEST or LATEST, a later stage's watermark waits for windows that have not fired (rule T3).
+    record. With EARLIEST or LATEST, the later stage's watermark waits for windows that have not fired yet (rule T3).
     """
 
     END_OF_WINDOW = "end_of_window"
@@ -57,7 +57,7 @@ LATEST = Timestamp.LATEST
 
 
 class Version(NamedTuple):
-    """The version of a pane; the versions define the order of the panes of one key and window (rule V1)."""
+    """The version of a pane. Panes with the same key and window are ordered by their versions (rule V1)."""
 
     generation: int
     epoch: int
@@ -68,10 +68,10 @@ class Version(NamedTuple):
 class Pane:
     """An answer for one key and window, or the retraction of an answer.
 
-    `values` are the named results: for the records since the previous pane if the pipeline is discarding, otherwise for
-    all records so far. `answer` always has the results for all records so far. A retraction removes the window's whole
-    answer, and contains a copy of this answer. `watermark` and `processing_time` are the times of the clock when the
-    pane fired, in microseconds.
+    `values` maps the names of the results to their values: for the records since the previous pane if the pipeline's
+    accumulation is DISCARDING, otherwise for all records so far. `answer` always contains the results for all records
+    so far. A retraction removes the window's whole answer, and contains a copy of the removed answer. `watermark` and
+    `processing_time` are the times of the clock when the pane fired, in microseconds.
     """
 
     key: Key
@@ -91,12 +91,13 @@ class Pane:
     is_last: bool | None = None
     """Whether this is the last pane of the window: the window closes in this epoch, or its trigger has finished.
 
-    `is_last` is None for a retraction and for a correction, because another backfill may correct the window again.
+    `is_last` is None for a retraction. `is_last` is also None for a pane that a backfill wrote, because another
+    backfill may correct the window again.
     """
     open: bool = False
-    """Whether a backfill wrote the pane for a window that was still open in the stream.
+    """Whether a backfill wrote this pane as the correction of a window that was still open in the stream.
 
-    In their next epoch, later stages read a pane that corrects an open window.
+    In its next epoch, a later stage reads the panes with which a backfill corrected open windows.
     """
 
 
@@ -104,7 +105,7 @@ class Pane:
 class Late:
     """A record that is too late for one of its windows.
 
-    Either the window has closed, or the window's trigger has finished (rules M1, M4).
+    The window has already closed, or the window's trigger has already finished (rules M1, M4).
 
     `behind` is the time by which the watermark was past the window's end, in microseconds.
     """
@@ -119,10 +120,10 @@ class Late:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that a step of the definition could not process, with the reason.
+    """A record that a step of the definition could not process, and the reason for the rejection.
 
-    `returned` is True for a record that was fed back. With `timer`, a computation's timer was rejected: `record` then
-    has the key, and the time at which the timer was due.
+    `returned` is True for a record that was fed back. If `timer` is True, a timer of a computation was rejected;
+    `record` then contains the key, and the time at which the timer was due.
     """
 
     record: Mapping[str, Any]
@@ -133,11 +134,11 @@ class Rejected:
 
 
 def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int | None]:
-    """Yield each pane's index among the panes of its window, not counting early panes and retractions.
+    """Yield the index of each pane among the panes of its window; early panes and retractions are not counted.
 
-    For early panes and retractions, the index is None.
+    The index of an early pane or a retraction is None.
 
-    `panes` has one item for each pane, in order: its place (key, window and generation), its timing, and whether it is
+    `panes` has one tuple for each pane, in order: the pane's key, window and generation; its timing; and whether it is
     a retraction.
 
     >>> fired = [("w", "early", False), ("w", "on_time", False), ("w", "late", True), ("w", "late", False)]
@@ -154,14 +155,14 @@ def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int
 
 
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]
-"""The current answer of every key and window: the contents of the answers table."""
+"""The current answer for each key and window, as in the answers table."""
 
 
 def answers(panes: Iterable[Pane]) -> Answers:
-    """Return the current answers after these panes: for each key and window, the answer with the highest version.
+    """Compute the current answer of each key and window from panes: the answer with the highest version.
 
     If a retraction has the highest version, the key and window have no current answer. If a retraction and a pane have
-    the same version, the pane takes precedence. The order of the input does not matter.
+    the same version, the pane takes precedence. The order of `panes` does not matter.
     """
     latest: dict[tuple[Key, Window], Pane] = {}
     for pane in panes:

@@ -1,6 +1,6 @@
-"""Functions that find the windows of a range of event time from the windowing alone, without data (rule V5).
+"""Functions that find the windows in a range of event time from the windowing alone, without reading data (rule V5).
 
-A window belongs to the range that contains its timestamp, which is the window's last microsecond. Instants are in
+A window belongs to a range if its timestamp, the window's last microsecond, is in the range. Instants are in
 microseconds.
 """
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def window_at(where: Windowing, at: int) -> Window | None:
-    """Return the only window that contains an instant.
+    """Return the window that contains an instant, if there is exactly one such window.
 
-    Returns None if several windows may contain the instant, or if the window depends on the record.
+    Returns None if more than one window may contain the instant, or if the window also depends on the record.
 
     >>> from tailrace.model.base.time import hours
     >>> window_at(Fixed(hours(1)), 5), window_at(Sliding(hours(2), every=hours(1)), 5)
@@ -32,7 +32,7 @@ def window_at(where: Windowing, at: int) -> Window | None:
 
 
 def windows_between(where: Windowing, first: int, last: int) -> bool:
-    """Return True if a window may have its timestamp in `[first, last)`.
+    """Return True if the timestamp of some window may be in `[first, last)`.
 
     >>> from tailrace.model.base.time import hours
     >>> windows_between(Fixed(hours(1)), 5, 3_600_000_000), windows_between(Fixed(hours(1)), 5, 3_599_999_999)
@@ -45,9 +45,9 @@ def windows_between(where: Windowing, first: int, last: int) -> bool:
 
 
 def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
-    """Return a range that contains the timestamps of all windows that may contain an event time in `[first, last)`.
+    """Return a range that contains the timestamps of all windows in which an event time in `[first, last)` may be.
 
-    If windows merge, the range has no end, because the length of the windows depends on the data.
+    If windows merge, the range extends to the end of time, because the length of the windows depends on the data.
 
     >>> from tailrace.model.base.time import hours
     >>> windows_holding(Fixed(hours(1)), 5, 6)
@@ -69,7 +69,7 @@ def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
 
 
 def touching_groups(items: Iterable[T], span: Callable[[T], tuple[int, int]]) -> Iterator[list[T]]:
-    """Group items whose half-open spans overlap or touch, directly or through others, in the order of the spans.
+    """Group items whose half-open spans overlap or touch, directly or through other items; sort them by span.
 
     >>> list(touching_groups([(7, 9), (0, 5), (5, 6), (2, 4)], lambda one: one))
     [[(0, 5), (2, 4), (5, 6)], [(7, 9)]]

@@ -1,9 +1,9 @@
-"""Windowings, which say where in event time results are computed (Dataflow Model, 2.2).
+"""Windowings, which define where in event time results are computed (Dataflow Model, 2.2).
 
-A windowing assigns records to windows, and says which windows merge. Windows are half open, `[start, end)`, in
-microseconds (rule T1). The assignment depends on one record alone; merging depends on the windows of one key alone.
-Among the built-in kinds, only `Fixed` with a phase uses more of a record than its event time. All built-in kinds hold
-their options as data, so that each execution can compile them.
+A windowing assigns records to windows, and determines which windows are merged. Windows are half-open intervals,
+`[start, end)`, in microseconds (rule T1). The windows of a record depend on that record alone; merging depends only on
+the windows of one key. Of the built-in windowings, only `Fixed` with a phase uses other columns of a record than its
+event time. All built-in windowings have their options as data, so that each execution can compile them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Window(NamedTuple):
 
     @property
     def timestamp(self) -> int:
-        """The instant that represents the window: its last microsecond (rule T1)."""
+        """The instant that represents the window in event time: the window's last microsecond (rule T1)."""
         return self.end - 1
 
     def overlaps(self, other: Window) -> bool:
@@ -43,13 +43,13 @@ class Window(NamedTuple):
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""An empty record, for windowings that use only the event time."""
+"""An empty record, which is passed to windowings that use only the event time."""
 
 
 class Windowing:
     """The base class of windowings, which assign records to windows and may merge windows that overlap."""
 
-    # For type checkers, these are read-only properties, so that a kind may define them as attributes, options or
+    # Type checkers see these members as read-only properties. So a windowing may define them as attributes, options or
     # properties.
     if TYPE_CHECKING:
 
@@ -70,10 +70,10 @@ class Windowing:
 
         @property
         def reach(self) -> int:
-            """The time, in microseconds, for which a record that is not too late can still change a closed window.
+            """The maximum time, in microseconds, for which a window can still change after it has closed.
 
-            The reach is zero unless windows merge: the window of a record that is not too late may overlap a window
-            that has already closed.
+            The reach is zero unless windows merge. If windows merge, the window of a record that is not too late may
+            overlap a window that has already closed.
             """
             return 0
 
@@ -87,7 +87,8 @@ class Windowing:
     def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
         """Merge the windows of one key.
 
-        Returns the merged windows, ordered by start, each with the windows from which it was merged.
+        Returns a dict from each merged window to the list of windows that were merged into it, ordered by the start of
+        the merged windows.
 
         Laws: the order of the input does not matter, and merging the result again does not change it.
         """
@@ -99,7 +100,7 @@ class Windowing:
 
 
 def windows_within_time(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Assign a record to windows, cut at the ends of time, beyond which no table can represent an instant (rule T1).
+    """Assign a record to windows; cut the windows at the ends of time, which tables cannot exceed (rule T1).
 
     >>> from tailrace.model.base.time import days
     >>> [END_OF_TIME - window.end for window in windows_within_time(Fixed(days(7)), END_OF_TIME - 1, {})]
@@ -122,10 +123,11 @@ class Global(Windowing):
 
 @dataclass(frozen=True)
 class Fixed(Windowing):
-    """Adjacent windows of one size, aligned to 1970 plus `offset` (figures 10 to 13).
+    """Adjacent windows of the same size; the windows are aligned to 1970 plus `offset` (figures 10 to 13).
 
-    `phase` names a key column whose value shifts the windows further. With a phase, the windows of different keys are
-    unaligned, which spreads the load of completing windows over time (Dataflow Model, 1.2).
+    `phase` names a key column; the windows of each key are also shifted by a time that depends on the key's value in
+    this column. So the windows of different keys end at different times, which spreads the work of completing windows
+    over time (Dataflow Model, 1.2).
 
     Law: every instant is in exactly one window.
 
@@ -161,12 +163,12 @@ class Fixed(Windowing):
 
 @dataclass(frozen=True)
 class Sliding(Windowing):
-    """Windows of one size; a new window starts in each period (`every`).
+    """Windows of the same size that may overlap; a new window starts in each period (`every`).
 
-    Each record is in size / period windows. If the period is longer than the size, there are gaps between windows: a
-    record in a gap is in no window.
+    Each record is in about size / period windows. If the period is longer than the size, there are gaps between
+    windows, and a record in a gap is in no window.
 
-    Law: a window holds exactly the records whose event times are in its span.
+    Law: a window contains exactly the records whose event times are between its start and its end.
 
     >>> from tailrace.model.base.time import seconds
     >>> [(w.start, w.end) for w in Sliding(seconds(4), every=seconds(2)).assign(5_000_000)]
@@ -195,10 +197,11 @@ class Sliding(Windowing):
 
 @dataclass(frozen=True)
 class Sessions(Windowing):
-    """Periods of activity of one key; a session ends after a gap without records (figure 14).
+    """Periods of activity of one key.
 
-    Each record starts as a window whose length is the gap. Windows that overlap merge; windows that only touch do not
-    merge (rule M2).
+    A session ends when the key has had no record for the length of the gap (figure 14). At first, each record has its
+    own window, which starts at the record's event time and is as long as the gap. Windows that overlap are merged;
+    windows that only touch are not merged (rule M2).
 
     >>> from tailrace.model.base.time import seconds
     >>> one = Sessions(seconds(1))
@@ -222,16 +225,16 @@ class Sessions(Windowing):
 
 
 PHASE_TYPES = ("string", "boolean", "int", "bigint", "date")
-"""The column types that a phase can use: their values have the same text in every execution."""
+"""The column types that a phase can use, because values of these types have the same text in every execution."""
 
 PHASE_STEP = 1_000_003
-"""The factor that spreads a 32-bit checksum over 136 years in microseconds, which is longer than any window."""
+"""The factor for a 32-bit checksum: the product covers 136 years in microseconds, longer than any window."""
 
 
 def phase_of(value: object) -> int:
-    """Return the shift of windows for a phase value, in microseconds, without reduction modulo the window size.
+    """Return the time in microseconds by which a phase value shifts windows, before reduction modulo the window size.
 
-    The shift is computed from a checksum of the value's text, so it is the same in every execution and never changes.
+    The time is computed from a checksum of the value's text, so it never changes and is the same in every execution.
 
     >>> phase_of("a") == phase_of("a") != phase_of("b"), phase_of(None)
     (True, 0)
@@ -241,7 +244,7 @@ def phase_of(value: object) -> int:
 
 
 def merge(windows: Iterable[Window]) -> list[Window]:
-    """Merge windows that overlap directly or through other windows (Dataflow Model, 2.2.2).
+    """Merge windows that overlap, directly or through other windows (Dataflow Model, 2.2.2).
 
     Returns the merged windows, ordered by start. Laws: the order of the input does not matter, and merging the result
     again does not change it.
@@ -253,9 +256,10 @@ def merge(windows: Iterable[Window]) -> list[Window]:
 
 
 def gathered(windows: Iterable[Window]) -> dict[Window, list[Window]]:
-    """Merge windows that overlap.
+    """Merge windows that overlap, and return which windows were merged.
 
-    Returns the merged windows, ordered by start, each with the windows from which it was merged.
+    Returns a dict from each merged window to the list of windows that were merged into it, ordered by the start of the
+    merged windows.
 
     >>> gathered([Window(4, 6), Window(0, 3), Window(2, 4)])[Window(0, 4)]
     [Window(start=0, end=3), Window(start=2, end=4)]
