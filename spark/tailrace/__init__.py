@@ -1,6 +1,7 @@
 """Tailrace: one windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables.
 
-This module exports the parts of definitions, which need only the standard library:
+This module exports the classes and functions with which definitions are written. These classes and functions need only
+the standard library:
 
 >>> from tailrace import Count, Fixed, Log, Pipeline, hours
 >>> rides = Log(name="rides", columns={"at": "timestamp", "city": "string"}, event_time="at")

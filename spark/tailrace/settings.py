@@ -1,8 +1,9 @@
 """Define the settings of an installation, such as its lake, Spark and brokers.
 
-Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in the nearest file
-`tailrace.toml` at or above the working directory; the environment wins. A relative path starts from the folder of the
-file or, without a file, from the working directory.
+Every field can be set in two ways: by the environment variable `TAILRACE_` + the field's name in capitals, or in a file
+`tailrace.toml`. The environment has precedence. The file is searched for in the working directory, and then in each
+folder above it. A relative path is relative to the folder of the file or, if there is no file, to the working
+directory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"
 
 Place = Path | str
-"""A folder of this machine, or an address in S3."""
+"""A folder on this machine, or an address in S3."""
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -42,7 +43,7 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 HttpAddress = Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")]
 
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
-"""The settings that are only for REST catalogs."""
+"""The settings that are valid only for a REST catalog."""
 
 _SECRETS = (
     "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
@@ -53,7 +54,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _age(value: Any) -> Any:
-    """Parse a duration, a number and a unit such as `12h`. A value that is not text is returned unchanged."""
+    """Parse a duration, which is a number and a unit, such as `12h`. A value that is not text is returned unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", value.strip())
@@ -66,11 +67,14 @@ Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
 SHORTEST_TOKEN = 16
-"""The minimum number of characters of a token, because a shorter token could be guessed."""
+"""The minimum length of a token, in characters; a shorter token could be guessed."""
 
 
 class SettingsError(TailraceError, ValueError):
-    """The settings are invalid. `faults` has every invalid field, and the variable that corrects it."""
+    """Raised if the settings are invalid.
+
+    `faults` has one entry per invalid field, with the environment variable to set.
+    """
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = tuple(faults)
@@ -80,13 +84,16 @@ class SettingsError(TailraceError, ValueError):
 
 
 def _root() -> Path:
-    """Return the folder that relative paths are relative to."""
+    """Return the folder to which relative paths in the settings are relative."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
 
 
 def _path(value: Path) -> Path:
-    """Make a path absolute. Raises `ValueError` for a character that has a meaning in an address."""
+    """Make a path absolute.
+
+    Raises `ValueError` if the path contains a character with a special meaning in an address.
+    """
     path = Path(os.path.normpath(_root() / value.expanduser()))
     if odd := sorted(set(str(path)) & set("?#%\\")):
         raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
@@ -97,7 +104,10 @@ AbsolutePath = Annotated[Path, AfterValidator(_path)]
 
 
 def _form(pattern: str, expected: str) -> AfterValidator:
-    """Make a check that a secret as a whole matches a pattern; `expected` describes the pattern in the error."""
+    """Return a validator that accepts a secret if the whole secret matches `pattern`.
+
+    `expected` is the error message.
+    """
 
     def check(value: SecretStr) -> SecretStr:
         if re.fullmatch(pattern, value.get_secret_value()) is None:
@@ -108,141 +118,184 @@ def _form(pattern: str, expected: str) -> AfterValidator:
 
 
 def _default_jars() -> Path:
-    """Return `build/jars` in the checkout of this module, or the relative path `build/jars` if there is no checkout."""
+    """Return the folder `build/jars` in the checkout that contains this module.
+
+    If there is no checkout, return the relative path `build/jars`.
+    """
     checkout = Path(__file__).resolve().parents[2]
     return checkout / "build" / "jars" if (checkout / "pyproject.toml").is_file() else Path("build/jars")
 
 
 def _quarter() -> str:
-    """Return a quarter of the machine's memory in the form that DuckDB reads, such as `2000MB`."""
+    """Return a quarter of the machine's memory as a text that DuckDB can parse, such as `2000MB`."""
     return f"{max(1, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4 // 10**6)}MB"
 
 
 class Settings(BaseSettings):
-    """The settings of one installation, read from the environment and `tailrace.toml`; they cannot be changed later.
+    """The settings of one installation, read from the environment and `tailrace.toml`. Settings are immutable.
 
-    Raises SettingsError, with all faults, if a value is invalid or the file has an unknown key.
+    Raises a SettingsError that lists all faults if a value is invalid or the file has an unknown key.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True)
 
     warehouse: Place = Path("build/lake")
-    """The location of the tables' files: a folder, or `s3://BUCKET/PREFIX`."""
+    """The location of the tables' files: a folder on this machine, or `s3://BUCKET/PREFIX`."""
     catalog: Identifier = "lake"
-    """The name of the catalog. It is part of the key of every table, so all users of the tables need the same name."""
+    """The name of the catalog. This name is part of the key of each table in the catalog, so all users of the tables
+    must use the same name.
+    """
     catalog_uri: str = ""
     """The address of the catalog: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`,
-    `glue://`, or the address of a catalog with Iceberg's REST interface. Empty: the SQLite file `catalog.db` in the
-    warehouse.
+    `glue://`, or the address of a catalog with Iceberg's REST interface. If empty, the catalog is the SQLite file
+    `catalog.db` in the warehouse.
     """
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
     catalog_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "ID:SECRET")] | None = None
-    """The OAuth2 client of a REST catalog, `ID:SECRET`, in place of a token."""
+    """The OAuth2 client of a REST catalog, as `ID:SECRET`. The client is used instead of a token."""
     catalog_token_uri: HttpAddress | None = None
-    """The address at which the OAuth2 client requests the tokens of a REST catalog."""
+    """The address at which the OAuth2 client requests tokens for a REST catalog."""
     catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
-    """The scope of the tokens that the OAuth2 client requests. None: `catalog`."""
+    """The scope of the tokens that the OAuth2 client requests. If None, the scope is `catalog`."""
     catalog_warehouse: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """The name of the warehouse in a REST catalog that has several."""
+    """The name of the warehouse, for a REST catalog that has several warehouses."""
     catalog_prefix: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(/[\w.-]+)*$")] | None = None
-    """The prefix of the paths of a REST catalog, if the catalog does not report it."""
+    """The prefix of a REST catalog's paths. It is needed only if the catalog does not report its prefix."""
     namespace: Identifier = "main"
-    """The namespace of tables whose names have no namespace."""
+    """The namespace of the tables whose names contain no namespace."""
     registry: Identifier = "registry"
-    """The namespace of registries, in which computations of several namespaces claim records that count once."""
+    """The namespace of the registry tables. In a registry table, computations of several namespaces claim records, so
+    that each record counts only once.
+    """
     checkpoints: Place | None = None
-    """The folder or address of Spark's checkpoints, which hold the positions in the sources. None: `_checkpoints` in
-    the warehouse."""
+    """The folder or address of Spark's checkpoints, which record the positions up to which a stream has read its
+    sources. If None, it is the folder `_checkpoints` in the warehouse.
+    """
     contracts: AbsolutePath = Path("iceberg_schemas")
-    """The folder of the contract files. A table without a file has the contract of its definition."""
+    """The folder of the contract files. If a table has no contract file, its contract is the contract that its
+    definition implies.
+    """
     jars: AbsolutePath = Field(default_factory=_default_jars)
-    """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
+    """The folder of the pinned jars, into which `python -m tailrace.toolchain` downloads them."""
     java_home: AbsolutePath | None = None
-    """The home of Java. None: the first suitable Java of JAVA_HOME, the PATH and the extra `java`."""
+    """The home folder of Java. If None, it is the first suitable Java among `JAVA_HOME`, the `PATH` and the extra
+    `java`.
+    """
     spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
-    """The master of Spark. Not used in a process that a cluster's `spark-submit` started."""
+    """The URL of Spark's master. It is not used in a process that a cluster's `spark-submit` has started."""
     driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
-    """The heap of Spark's driver; in local mode, the heap of all of Spark."""
+    """The heap size of Spark's driver. In local mode, all of Spark shares this heap."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """The number of partitions of a shuffle in Spark. Small epochs need few; the default is one per core."""
+    """The number of partitions of a shuffle in Spark. The default is one partition per core, because small epochs need
+    few partitions.
+    """
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The maximum number of open windows of a definition that a stream on Spark keeps in the process of Spark's driver,
-    while executors only add up the records. None: as many as fit into TAILRACE_MEMORY, at 400 bytes each. Executors
-    keep the windows if more are open, or if custom code computes them. They also keep the windows after a large epoch
-    whose records go through steps or may be refused by a finished trigger."""
+    while executors only aggregate the records. If None, the maximum is as many windows as fit into TAILRACE_MEMORY at
+    400 bytes each. If more windows are open, or if custom code computes the windows, executors keep all of them.
+    Executors also keep the windows from the first large epoch on if the definition has steps, or if a trigger that has
+    finished may refuse records.
+    """
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
-    """The maximum number of open windows of a definition that Spark keeps in the memory of its executors. If more are
-    open, they are in files of the lake, and an epoch reads the windows that it touches."""
+    """The maximum number of a definition's open windows that all of Spark's executors together keep in memory. If more
+    windows are open, the windows are kept in files in the lake, and an epoch reads only the windows that it touches.
+    """
     engine: Literal["auto", "duckdb", "spark"] = "auto"
-    """The engine of epochs and runs. `auto`: DuckDB, in the process, for work that fits into memory, else Spark."""
+    """The engine that computes epochs, backfills and other runs. With `auto`, DuckDB in the stream's process does the
+    work that fits into memory, and Spark does the other work.
+    """
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
-    """The memory that DuckDB may use before it spills, such as `2GB`, and at least 16 MB. The default is a quarter of
-    the machine's memory. The records of an epoch, as they are in memory, may take a quarter of this amount on top, for
-    up to three epochs at once; Spark reads a larger epoch, unless `engine` is `duckdb`. So a process may take up to
-    twice this amount, and the memory of Python and its packages. Spark's heap, `driver_memory`, is not included."""
+    """The memory that DuckDB may use before it spills to disk, such as `2GB`; the minimum is 16 MB. The default is a
+    quarter of the machine's memory. In addition, the records of an epoch may take a quarter of `memory`, for up to
+    three epochs at once. A larger epoch is read by Spark, unless `engine` is `duckdb`. A process may therefore take up
+    to twice the amount `memory`, and in addition the memory of Python and its packages. Spark's heap, `driver_memory`,
+    is not included.
+    """
     scratch: AbsolutePath | None = None
-    """The folder to which DuckDB spills. None: the folder of the machine for temporary files."""
+    """The folder to which DuckDB spills. If None, it is the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)
-    """The maximum time that the answers of a stream may be behind the ledger if their updates take over a quarter of
-    the stream's time, as with global windows, whose files are rewritten by each update. Otherwise, the answers are
-    updated every ten epochs."""
+    """The maximum time between two updates of a stream's answers from the ledger. A stream updates its answers every
+    ten epochs. If the updates would take more than a quarter of the stream's time, the stream makes fewer updates, but
+    still at least one update per `freshness`. Updates take long for global windows, because each update rewrites all
+    files of the answers.
+    """
     worker_idle: Age = timedelta(minutes=10)
-    """The time that a worker, whose Spark session a scheduler's runs share, waits for the next run."""
+    """The time without a run after which a scheduler's worker ends, and with it the Spark session that the runs
+    share.
+    """
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
-    """The Kafka brokers, `host:port,host:port`."""
+    """The addresses of the Kafka brokers, separated by commas: `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
-    """The security of connections to brokers: none, TLS, or TLS with authentication by IAM, as in MSK."""
+    """The security of the connections to Kafka brokers: none, TLS, or TLS with authentication by IAM, as in MSK."""
     schema_registry_uri: HttpAddress | None = None
-    """The address of the schema registry for messages, which has Confluent's interface."""
+    """The address of the schema registry for Kafka messages. The registry must have Confluent's interface."""
     schema_registry_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "USER:PASSWORD")] | None = None
-    """The user of the schema registry, `USER:PASSWORD`."""
+    """The user and password for the schema registry, as `USER:PASSWORD`."""
     schema_registry_token: (
         Annotated[SecretStr, _form(r"[\x21-\x7E]+", "a token of ASCII, without white space")] | None
     ) = None
-    """The token for the schema registry, in place of a user and a password."""
+    """The token for the schema registry. The token is used instead of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
-    """Whether a stream of several logs stops if a source fails, or goes on with the others until the source is back."""
+    """What a stream of several logs does if a source fails: stop, or continue with the other sources until the failed
+    source is available again.
+    """
     poison: Literal["set_aside", "stop"] = "set_aside"
-    """Whether records that make every attempt to fold an epoch fail are set aside, and failing timers are rejected, or
-    the stream stops."""
+    """What a stream does if certain records make every attempt to fold an epoch fail, or if a timer fails. With
+    `set_aside`, the stream sets these records aside, rejects the failing timer, and continues. With `stop`, the stream
+    stops.
+    """
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """The port at which a stream serves its metrics; 0 is any free port. None: no port."""
+    """The port at which a stream serves its metrics. 0 selects any free port. If None, a stream serves no metrics."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
-    """The address at which metrics are served; by default, only this machine can reach it."""
+    """The address at which a stream serves its metrics. By default, only this machine can reach the address."""
     metrics_file: AbsolutePath | None = None
-    """The file to which a run writes its metrics at its end, or a folder with a file for each run."""
+    """The file to which each run writes its metrics when it ends. If this is a folder, each run writes its own file
+    there.
+    """
     log_format: Literal["json", "text"] | None = None
-    """The format of structured logs. None: text if `log_file` is set, else no logs."""
+    """The format of structured logs. If None, the format is text if `log_file` is set; otherwise no structured logs are
+    written.
+    """
     log_file: AbsolutePath | None = None
-    """The file to which structured logs are appended. None: standard error."""
+    """The file to which structured logs are appended. If None, structured logs are written to standard error."""
 
     serve_token: (
         Annotated[SecretStr, _form(f"(?s).{{{SHORTEST_TOKEN},}}", f"a token of at least {SHORTEST_TOKEN} characters")]
         | None
     ) = None
-    """The token that `tailrace serve` requires; necessary if other machines can reach the page."""
+    """The token that `tailrace serve` requires from visitors. A token is required if other machines can reach the
+    page.
+    """
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
-    """More host names by which browsers may reach `tailrace serve`, such as the names of a proxy, as a JSON list."""
+    """Additional host names under which browsers may reach `tailrace serve`, such as the name of a proxy, as a JSON
+    list.
+    """
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
-    """The maximum number of rows of a table that one page shows."""
+    """The maximum number of rows of a table that `tailrace serve` shows on one page."""
     serve_files: Annotated[int, Field(ge=0)] = 20_000
-    """The maximum number of data files whose statistics the page keeps between two visits; 0 keeps none."""
+    """The maximum number of data files whose statistics `tailrace serve` keeps in memory between two visits. With 0, no
+    statistics are kept.
+    """
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
-    """The maximum duration of a query of the page; a longer query is cancelled."""
+    """The maximum duration of a query that `tailrace serve` runs. A query that takes longer is cancelled."""
 
     small_files: Annotated[int, Field(ge=0, le=1000)] = 20
-    """The number of small files in a partition of a table at which a running stream merges them. 0 or 1: a stream never
-    merges files, and leaves them to maintenance."""
+    """The number of small files in one partition of a table at which a running stream merges these files. With 0 or 1,
+    a stream never merges files and leaves them to `tailrace maintain`.
+    """
     most_snapshots: Annotated[int, Field(ge=20)] = 500
-    """The maximum number of snapshots of a table; a running stream then removes the oldest."""
+    """The number of snapshots of a table at which a running stream removes the oldest snapshots."""
     keep_snapshots: Age = timedelta(days=1)
-    """The age up to which maintenance keeps the earlier snapshots of a table, such as `12h` or `7d`."""
+    """The age up to which `tailrace maintain` keeps the earlier snapshots of a table, such as `12h` or `7d`."""
     keep_leftovers: Age = timedelta(days=7)
-    """The age at which maintenance treats an unfinished run as dead, and removes its remains."""
+    """The age at which `tailrace maintain` treats an unfinished run as dead and removes what the run has left
+    behind.
+    """
     keep_orphans: Annotated[Age, Field(ge=timedelta(days=1))] = timedelta(days=3)
-    """The age at which maintenance deletes files that no snapshot names; younger files may belong to a commit in
-    progress."""
+    """The age at which `tailrace maintain` deletes files that no snapshot names. Younger files may belong to a commit
+    in progress.
+    """
 
     _engine_named: str | None = PrivateAttr(None)
 
@@ -256,11 +309,14 @@ class Settings(BaseSettings):
 
     @property
     def engine_named(self) -> str | None:
-        """The reason for `engine`, as a clause for people, if a run chose the engine; None if a user chose it."""
+        """The reason for which a run chose `engine`, as a clause for messages. None if a user chose the engine."""
         return self._engine_named
 
     def on_engine(self, engine: Literal["auto", "duckdb", "spark"], named: str | None = None) -> Settings:
-        """Return the settings with another engine; `named` is the reason if a run chose the engine."""
+        """Return a copy of the settings with another engine.
+
+        If a run chose the engine, `named` is the reason for the choice.
+        """
         changed = self.model_copy(update={"engine": engine})
         changed._engine_named = named
         return changed
@@ -274,7 +330,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in the order of their precedence: arguments, environment, file."""
+        """Return the sources of settings in the order of precedence: arguments, environment, file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
     @field_validator("warehouse", "checkpoints", mode="before")
@@ -317,7 +373,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _tokens(self) -> Settings:
-        """Refuse settings of a REST catalog for another catalog, and contradictory or incomplete credentials."""
+        """Check the settings of a REST catalog.
+
+        Raises an error if such settings are given for another kind of catalog, or if the credentials contradict one
+        another or are incomplete.
+        """
         if self.of_rest:
             if self.catalog_credential and self.catalog_secret:
                 raise PydanticCustomError("catalog_credential", "no client of OAuth2 beside a token (catalog_secret)")
@@ -343,26 +403,26 @@ class Settings(BaseSettings):
 
     @property
     def of_rest(self) -> bool:
-        """Whether the catalog has Iceberg's REST interface."""
+        """Whether the catalog is reached through Iceberg's REST interface."""
         return self.catalog_uri.startswith(("http://", "https://"))
 
     @property
     def on_s3(self) -> bool:
-        """Whether the tables' files are in S3."""
+        """Whether the files of the tables are in S3."""
         return isinstance(self.warehouse, str)
 
     @property
     def warehouse_uri(self) -> str:
-        """The address of the warehouse, which Spark and this process give to the catalog."""
+        """The address of the warehouse, in the form in which Spark and this process pass it to the catalog."""
         return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"
 
     def checkpoint(self, *names: str) -> str:
-        """Return the path or address of a folder within Spark's checkpoints."""
+        """Return the path or address of a folder within the folder of Spark's checkpoints."""
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
 
 
 def _fault(error: Any) -> Fault:
-    """Convert an error of pydantic to a `Fault`."""
+    """Convert one of pydantic's validation errors to a `Fault`."""
     if not error["loc"]:
         named, expected = "catalog_uri", str(error.get("ctx", {}).get("error", "")) or error["msg"]
         if error["type"] in Settings.model_fields:
@@ -378,7 +438,7 @@ def _fault(error: Any) -> Fault:
 
 
 def _masked(value: Any) -> Any:
-    """Hide the password in an address."""
+    """Replace the password in an address with a placeholder. A value that is not text is returned unchanged."""
     return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1(not shown)@", value) if isinstance(value, str) else value
 
 

@@ -51,7 +51,7 @@ def test_every_rule_is_held_by_tests_that_exist() -> None:
     existing = names_of_tests()
     cases = {str(one) for one in (*transcripts(), *staged())}
     for rule, text in RULES.items():
-        held = text.partition("Held by ")[2]
+        held = text.partition("Tested by ")[2]
         named = re.findall(r"`(\w+\*?)`", held)
         assert named, f"{rule} names no test"
         for name in named:

@@ -1,4 +1,4 @@
-"""Create Airflow DAGs from definitions. The files in `dags/` only call these factories.
+"""Create Airflow DAGs from definitions. The files in `dags/` only call the factory functions of this package.
 
 Parsing a DAG loads its definition, which needs only the standard library; the engine, the tables and Spark are imported
 only when a task runs.

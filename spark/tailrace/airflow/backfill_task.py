@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RangesOperator(RunnerOperator):
     """Backfills ranges of a definition. `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    If the backfill changed any answers, the task emits an event of the asset.
+    If the backfill changed any answers, the task emits an event of the answers' asset.
     """
 
     ui_color = "#dbe9f6"
@@ -39,7 +39,7 @@ class RangesOperator(RunnerOperator):
 
     @abstractmethod
     def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
-        """Return the request for the run, and the ranges into which the run is divided."""
+        """Return the request for the run, and the ranges into which the request is divided."""
 
     def execute(self, context: Context) -> None:
         with self.reporting(context) as report:
@@ -67,7 +67,7 @@ class RangesOperator(RunnerOperator):
         return [BackfillJob.of(first=first, last=last, **same) for first, last in parts]
 
     def _report_behind(self) -> dict[str, Any]:
-        """Return the stages, among the pipeline and its inputs, that lack corrections, and the ranges to backfill."""
+        """Report the stages that lack corrections, and the ranges to backfill, for the pipeline and its inputs."""
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
         from tailrace.settings import Settings
@@ -80,7 +80,7 @@ class RangesOperator(RunnerOperator):
 
 
 class BackfillOperator(RangesOperator):
-    """Backfills the range of the form, or the interval of a run of Airflow's *Backfill*.
+    """Backfills the range that the user entered in the form, or the interval of a run of Airflow's *Backfill*.
 
     `cron` and `timezone` define the intervals.
     """
@@ -96,7 +96,7 @@ class BackfillOperator(RangesOperator):
 
 
 def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
-    """Sum up the outcomes of the runs, for the run's page. The value of `said` sums them up in one line."""
+    """Sum up the outcomes of the parts of a run, for the run's page. The value of `said` is a summary in one line."""
     sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
     generations = [one.generation for one in outcomes if one.gave_way_to is None]
     newer = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
@@ -121,7 +121,7 @@ def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any
 
 
 def _interval(context: Context) -> Interval | None:
-    """Return the interval of a run of Airflow's *Backfill*, in microseconds; None for any other run."""
+    """Return the interval, in microseconds, of a run that Airflow's *Backfill* created, or None for any other run."""
     run: Any = context["dag_run"]
     if run.run_type != "backfill":
         return None
@@ -134,6 +134,7 @@ def _interval(context: Context) -> Interval | None:
 def _micros(at: datetime) -> int:
     """Convert an instant from Airflow to microseconds.
 
-    The instant is converted to a plain `datetime` first, because Airflow's type subtracts differently.
+    The instant is converted to a plain `datetime` first, because the subtraction of Airflow's datetime type works
+    differently.
     """
     return instant(datetime.fromisoformat(at.isoformat()))

@@ -1,4 +1,4 @@
-"""Build a dbt project in another process, and report the number of nodes by dbt's status: the task of the dbt DAG."""
+"""The task of the dbt DAG: build a dbt project in another process, and report how many nodes have each dbt status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DbtOperator(ReportingOperator):
 
 
 def read_results(file: Path) -> tuple[Counter[str], list[str]]:
-    """Return the number of nodes by status, and the failed nodes, from dbt's report on a run.
+    """Return the number of nodes with each status, and the failed nodes, from dbt's report on a run.
 
     Both results are empty if there is no report.
     """

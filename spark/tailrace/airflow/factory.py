@@ -23,7 +23,7 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""The maximum number of active runs of one DAG; each *Backfill* sets how many runs it uses at once."""
+"""The maximum number of active runs of one DAG. A user can set a lower limit for each *Backfill*."""
 
 
 def local() -> Runner:
@@ -41,10 +41,11 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """Create the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, one run per interval.
+    """Create the DAG that recomputes ranges of a pipeline or map when a user requests it.
 
-    `definition` is `FILE` or `FILE:NAME`; `cron` sets the intervals. No run starts without a user's request. Raises the
-    definition's `LoadError` and `DefinitionError`, which Airflow shows as an import error.
+    A *Trigger* recomputes the range in its form; a *Backfill* creates one run per interval. `definition` is `FILE` or
+    `FILE:NAME`; `cron` sets the intervals. Raises the definition's `LoadError` and `DefinitionError`, which Airflow
+    shows as an import error.
     """
     place = _place(definition)
     pipeline = load_ranged(place)
@@ -66,8 +67,8 @@ def repair_dag(
 ) -> DAG:
     """Create the DAG that proposes backfills for late records, and runs the backfills once a person has approved.
 
-    `cron` is the schedule on which the DAG searches for late records; None means only when triggered. Only one run at a
-    time waits for a decision.
+    `cron` is the schedule on which the DAG searches for late records. If `cron` is None, the DAG runs only when a user
+    triggers it. Only one run at a time waits for a decision.
     """
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
@@ -91,7 +92,7 @@ def repair_dag(
 def maintenance_dag(
     definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """Create the DAG that maintains a definition's tables, alongside running streams and backfills.
+    """Create the DAG that maintains a definition's tables. Streams and backfills may run at the same time.
 
     The DAG is paused until somebody unpauses it; after that, the DAG runs on the schedule `cron`.
     """
@@ -103,7 +104,7 @@ def maintenance_dag(
 
 
 class StreamOptions(TypedDict, total=False):
-    """The source and the pace of a stream. `StreamJob` has the same fields."""
+    """The options of a stream: its source, and the pace of its epochs. `StreamJob` has the same fields."""
 
     folder: str | Path | None
     format: Literal["json", "csv", "parquet"]
@@ -121,17 +122,16 @@ def stream_dag(
     runner: Callable[[], Runner] = local,
     **options: Unpack[StreamOptions],
 ) -> DAG:
-    """Make the DAG that watches a stream. The DAG starts the stream if it is not running, and fails if the stream falls
-    behind.
+    """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
 
-    The source is a `folder` of files or a Kafka `topic`. A run of the DAG fails if the watermark is more than `behind`
-    behind the wall clock, or if another stream has the lease. `behind` is None for historical records. The DAG is
+    The source is a `folder` of files or a Kafka `topic`. A run of the DAG fails if the watermark lags the wall clock by
+    more than `behind`, or if another stream has the lease. Set `behind` to None for historical records. The DAG is
     paused until somebody unpauses it. Raises `RunnerError` for invalid options.
     """
     place = _place(definition)
     loaded = load_any(place)
     if (folder := options.get("folder")) is not None:
-        # The path is absolute, because another process opens the folder.
+        # Make the path absolute, because another process opens the folder.
         options["folder"] = str(folder) if "://" in str(folder) else str(Path(folder).resolve())
     job = StreamJob.of(definitions=(place,), **options)
     with _dag(
@@ -154,8 +154,8 @@ def dbt_dag(
 ) -> DAG:
     """Create the DAG that builds a dbt project when a table in `reads` has changed, and on the schedule `sweep`.
 
-    The backfill, repair and stream DAGs report the changes that they make to a table, which start the build. The builds
-    on the schedule `sweep` pick up all other changes. The DAG is paused until somebody unpauses it.
+    A change that a backfill, repair or stream DAG makes to a table in `reads` starts a build. Changes by other programs
+    wait for the next build on the schedule `sweep`. The DAG is paused until somebody unpauses it.
     """
     where = Path(project).resolve()
     schedule = AssetOrTimeSchedule(
@@ -170,7 +170,7 @@ def dbt_dag(
 
 
 def _dag(name: str, task: str, description: str, *, retries: int | None = None, **more: Any) -> DAG:
-    """Make a DAG with at most one active run. With `retries`, a failed task is tried again after a delay."""
+    """Create a DAG with at most one active run. If `retries` is given, a failed task is tried again after a delay."""
     usual: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "tags": ["tailrace", task, name]}
     if retries is not None:
         usual["default_args"] = {"retries": retries, "retry_delay": timedelta(seconds=30)}
@@ -178,11 +178,11 @@ def _dag(name: str, task: str, description: str, *, retries: int | None = None, 
 
 
 def _page(text: str, **values: str) -> str:
-    """Read the Markdown text of a DAG's page, and fill in the values."""
+    """Read the Markdown text of a DAG's page, and fill in the values of its placeholders."""
     return (Path(__file__).with_name("texts") / f"{text}.md").read_text(encoding="utf-8").format(**values)
 
 
 def _place(definition: str | Path) -> str:
-    """Make the path in a definition's `FILE` or `FILE:NAME` absolute, as jobs require."""
+    """Make the path in `FILE` or `FILE:NAME` absolute, because jobs require an absolute path."""
     path, _, name = str(definition).partition(":")
     return str(Path(path).resolve()) + (f":{name}" if name else "")

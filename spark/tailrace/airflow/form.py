@@ -1,4 +1,4 @@
-"""Define the form for *Trigger*, and check its values."""
+"""Define the form of a backfill DAG for Airflow's *Trigger*, and check the values that a user enters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BackfillRequest(BaseModel):
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
-        """Convert empty text, the value of a field that the user has cleared, to None."""
+        """Convert an empty text to None, because a field that the user has cleared contains an empty text."""
         return None if isinstance(value, str) and not value.strip() else value
 
     @field_validator("first", "last", mode="before")
@@ -92,7 +92,7 @@ class BackfillRequest(BaseModel):
 
 
 def form() -> dict[str, Param]:
-    """Create the parameters of a backfill DAG. The defaults suit the usual run."""
+    """Create the parameters of a backfill DAG. A usual run needs only the defaults."""
     return {name: Param(**schema) for name, schema in _schemas().items()}
 
 

@@ -13,7 +13,10 @@ PREFIX = "/tailrace"
 
 
 class _Pages:
-    """The application of the pages, created at the first request: schedulers and tasks also load this plugin."""
+    """The web application for Tailrace's pages, which is created at the first request.
+
+    Schedulers and tasks also load this plugin, but never need the web application.
+    """
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -27,7 +30,7 @@ class _Pages:
 
 
 class TailracePlugin(AirflowPlugin):
-    """The plugin: the timetable for manual backfills, and the tabs with a run's result and a DAG's event time."""
+    """The plugin: a timetable for manual backfills, a tab with a run's result, and a tab with a DAG's event time."""
 
     name = "tailrace"
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class

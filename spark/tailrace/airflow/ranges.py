@@ -27,8 +27,8 @@ Interval = tuple[int, int]
 class Extent:
     """The extent of a pipeline's answers: windows that end by `closed` are closed; the last window ends at `latest`.
 
-    For a map or a join, `closed` is the watermark that its readers see, and `latest` is just after the latest event.
-    `closed` and `latest` are in microseconds.
+    For a map or a join, `closed` is the event time before which the output is final, and `latest` is one microsecond
+    after the latest event. `closed` and `latest` are in microseconds.
     """
 
     closed: int
@@ -51,7 +51,7 @@ class Extent:
 
     @property
     def whole(self) -> int:
-        """The end of the range in which windows have answers and are closed, in microseconds."""
+        """The end of the range in which all windows are closed and have answers, in microseconds."""
         return min(self.closed, self.latest)
 
 
@@ -80,7 +80,7 @@ def choose_range(
 
 
 def cut_range(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
-    """Cut a range into at most `parts` parts of whole hours. All windows that are still open are in the last part.
+    """Divide a range into at most `parts` parts of whole hours. All windows that are still open are in the last part.
 
     >>> hour = 3_600_000_000
     >>> cut_range((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]

@@ -1,4 +1,4 @@
-"""The repair DAG: it proposes backfills for records that arrived too late, a person decides, and the backfills run."""
+"""The repair DAG: it proposes backfills for late records, waits for a person's approval, and runs the backfills."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
 """The names of the repair DAG's tasks."""
 
 TABLE = "table"
-"""The XCom of `propose` that the page for the decision shows: a table in Markdown."""
+"""The XCom of the task `propose` that the approval page shows: a table in Markdown."""
 
 RANGES = "ranges"
-"""The XCom of `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
+"""The XCom of the task `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
 
 
 class ProposeOperator(ReportingOperator):
@@ -59,8 +59,7 @@ class ProposeOperator(ReportingOperator):
             report["said"] = f"{sum(one.records for one in ready):,} late records are in no answer"
             if waiting:
                 report["said"] += f"; {waiting} more ranges wait for their windows to close"
-        # The ranges of late records come first, so that stages that read the repaired answers are backfilled
-        # afterwards.
+        # The ranges of late records come first, because other stages may read the answers that these backfills repair.
         ranges = [*propose_backfills(ready), *backfills_of(behind)]
         if not ranges:
             raise AirflowSkipException("no record came too late for a closed window: there is nothing to repair")
@@ -69,10 +68,9 @@ class ProposeOperator(ReportingOperator):
 
 
 def make_table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Sequence[str] = ()) -> str:
-    """Format a Markdown table of the late ranges that can be repaired now, and a line that lists the proposed
-    backfills.
+    """Format a Markdown table of the late records that can be repaired now, and a line with the proposed backfills.
 
-    `behind` has one line for each stage that lacks corrections of earlier runs.
+    `behind` has one line for each stage that has not applied the corrections of earlier runs.
     """
     lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
     lines += [

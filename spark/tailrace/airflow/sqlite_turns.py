@@ -1,9 +1,9 @@
-"""Let the writers of Airflow's SQLite database wait for each other instead of failing.
+"""Let the processes that write to Airflow's SQLite database wait for each other instead of failing.
 
 Airflow creates the runs of a backfill in savepoints. Python's `sqlite3` begins no transaction before a savepoint, so
 SQLite begins a read transaction. If this transaction later has to write, and another process has written in the
-meantime, SQLite refuses at once, regardless of the connection's timeout. A transaction that is a write transaction from
-its start waits for its turn instead.
+meantime, SQLite reports an error at once, regardless of the connection's timeout. A transaction that is a write
+transaction from its start waits for the other writers instead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sqlite3
 from typing import Any
 
 WAIT = 60.0
-"""The maximum time in seconds for which a writer waits. A write takes milliseconds, but longer on a busy machine."""
+"""The maximum time in seconds that a writer waits for other writers. A write usually takes milliseconds."""
 
 
 class TurnsCursor(sqlite3.Cursor):
     """A cursor whose savepoints are inside a write transaction."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> TurnsCursor:
-        """Execute a statement; before a savepoint outside a transaction, begin a write transaction."""
+        """Execute a statement. Before a savepoint that is outside a transaction, begin a write transaction."""
         if not self.connection.in_transaction and sql.lstrip()[:9].upper() == "SAVEPOINT":
             super().execute("BEGIN IMMEDIATE")
         super().execute(sql, parameters)
@@ -35,4 +35,4 @@ class TurnsConnection(sqlite3.Connection):
 
 
 CONNECT_ARGS: dict[str, Any] = {"factory": TurnsConnection, "timeout": WAIT}
-"""The value for Airflow's setting `[database] sql_alchemy_connect_args` that makes SQLite writers wait in turn."""
+"""The value of Airflow's setting `[database] sql_alchemy_connect_args` that lets SQLite writers wait for each other."""

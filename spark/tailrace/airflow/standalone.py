@@ -1,7 +1,7 @@
 """Run a complete Airflow on this machine: `make airflow`.
 
-The API server, scheduler and DAG processor are separate processes. The processes are stopped by their ids, because
-`airflow standalone` leaves orphaned processes behind when stopped. The database is SQLite unless
+The API server, scheduler and DAG processor are separate processes. This module stops the processes by their ids,
+because `airflow standalone` leaves orphaned processes behind. The database is SQLite unless
 AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names a different database. Other AIRFLOW__* variables of the environment also
 apply, except for the variables that this module sets.
 """
@@ -43,7 +43,10 @@ SERVERS = {
 """Airflow's processes, and the command-line options of each process."""
 
 STARTING = 300.0
-"""The maximum time in seconds until all parts of Airflow are healthy; about thirty are usual on an idle machine."""
+"""The maximum time in seconds until all parts of Airflow are healthy.
+
+On an idle machine, Airflow usually starts in about thirty seconds.
+"""
 
 STOPPING = 20.0
 """The maximum time in seconds that a process has to end after SIGTERM."""
@@ -55,7 +58,7 @@ class StandaloneError(TailraceError, RuntimeError):
 
 @dataclass
 class Standalone:
-    """An Airflow in a separate folder, for one lake. User `admin` may do everything; user `viewer` may only read."""
+    """An Airflow for one lake, in a separate folder. User `admin` has all permissions; user `viewer` may only read."""
 
     folder: Path
     dags: Path
@@ -76,22 +79,25 @@ class Standalone:
 
     @property
     def logins(self) -> dict[str, str]:
-        """The passwords by user name; the passwords are generated once per folder."""
+        """The password of each user. The passwords are generated once per folder."""
         return self._private_file(
             "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")}
         )
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of Airflow's processes: the caller's, with this Airflow's addresses, folders and secrets."""
+        """The environment variables of Airflow's processes.
+
+        These are the caller's variables, and variables with the addresses, folders and secrets of this Airflow.
+        """
         few = {
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__WORKERS": "1",
-            # A short interval, so that a changed DAG appears soon.
+            # Use a short interval, so that a changed DAG appears soon.
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
-        # Variables with a longer name can also set the database's address, by a command or a secret.
+        # Variables with a suffix (`_CMD`, `_SECRET`) also set the database's address, from a command or a secret.
         if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
             few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {
@@ -139,14 +145,14 @@ class Standalone:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop Airflow's processes, the warm Spark session of the runs, and the lake's streams."""
+        """Stop Airflow's processes, the warm Spark session of the runner, and the lake's streams on this machine."""
         for process in self.processes.values():
             signal_group(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            # Other processes of the group may still run.
+            # Kill the whole process group, because other processes of the group may still run.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -205,7 +211,7 @@ def _airflow() -> str:
 
 
 def _free(port: int) -> int:
-    """Return the port or, if it is taken, a different free port."""
+    """Return the port if it is free; otherwise return another port that is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -28,7 +28,7 @@ SNAPSHOTS = "snapshots"
 """The XCom in which the watermark task stores the snapshot of each table of answers."""
 
 ACTIONS = ("keep", "stop", "restart")
-"""The allowed values of the form's parameter `stream`."""
+"""The values that a user may select for the parameter `stream` in the form."""
 
 
 def form() -> dict[str, Param]:
@@ -41,11 +41,11 @@ def form() -> dict[str, Param]:
 
 
 class StreamOperator(RunnerOperator):
-    """Starts a stream, which continues to run after the task, unless it is already running.
+    """Starts a stream unless the stream is already running. The stream continues to run after the task.
 
-    A manual run may stop the stream, which then stays stopped until a manual run restarts it. The task fails once if
-    the stream ended for a reason that a restart does not fix: another stream has the lease, or the arguments are wrong.
-    The next run of the DAG starts the stream again.
+    A manual run of the DAG may stop the stream, which then stays stopped until a manual run restarts it. If the stream
+    ended for a reason that a restart does not fix (another stream has the lease, or the arguments are wrong), the task
+    fails once. The next run of the DAG starts the stream again.
     """
 
     ui_color = "#dcefee"
@@ -80,11 +80,11 @@ class StreamOperator(RunnerOperator):
 
 
 class WatermarkOperator(ReportingOperator):
-    """Fails if a stage's watermark is more than `behind` behind the wall clock.
+    """Fails if a stage's watermark lags the wall clock by more than `behind`.
 
     A stage without a ledger also counts as behind, unless its stream started less than `YOUNG` seconds ago and did not
-    replace a stream that had ended. If answers have changed since the previous run, the task emits an event for their
-    asset.
+    replace a stream that had ended. If answers have changed since the previous run, the task emits an event for the
+    answers' asset.
     """
 
     ui_color = "#dcefee"

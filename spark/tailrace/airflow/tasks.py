@@ -1,6 +1,4 @@
-"""Define the base classes of all operators, which report the result or the failure of a task, and the assets of
-answers.
-"""
+"""Define the assets of answers, and the base classes of all operators, which report the result or failure of a task."""
 
 from __future__ import annotations
 
@@ -25,7 +23,10 @@ def asset_of(name: str) -> Asset:
 
 
 class ReportingOperator(BaseOperator):
-    """Reports a task's result, or the reason of its failure, on the run's page. `subject` is a definition's name."""
+    """Reports a task's result, or the reason for the task's failure, on the run's page.
+
+    `subject` is the definition's name.
+    """
 
     def __init__(self, *, subject: str, **more: Any) -> None:
         super().__init__(**more)
@@ -35,15 +36,16 @@ class ReportingOperator(BaseOperator):
     def reporting(self, context: Context) -> Iterator[dict[str, Any]]:
         """Yield the report as a dict. The block fills in the report; `said` is the result in one line.
 
-        If the block raises an error, the task fails, and `failed` in the report has the reason. The last line of the
-        task's log also has the result or the reason. Airflow does not retry the task if another attempt would fail,
-        too.
+        If the block raises an error, the task fails, and `failed` in the report contains the reason. The last line of
+        the task's log also states the result or the reason. Airflow does not retry the task if another attempt would
+        also fail.
         """
         report: dict[str, Any] = {"pipeline": self.subject}
         try:
             yield report
         except Exception as error:
-            # This module is imported here because parsing a DAG does not need the modules for tables.
+            # Import this function only on an error, because its module loads the modules for tables, which Airflow does
+            # not need to parse a DAG.
             from tailrace.lake.upkeep.diagnosis import explain_error
 
             explained = explain_error(error)
@@ -60,7 +62,7 @@ class ReportingOperator(BaseOperator):
 
 
 class RunnerOperator(ReportingOperator):
-    """Runs a task's work on a runner, and cancels the work if the task is killed. `runner` is a function that makes the
+    """Runs the work of a task on a runner, and cancels the work if the task is killed. `runner` is called to create the
     runner.
     """
 
@@ -70,12 +72,12 @@ class RunnerOperator(ReportingOperator):
         self._running: Runner | None = None
 
     def start_runner(self) -> Runner:
-        """Make the runner, and remember it so that `on_kill` can cancel its work."""
+        """Create the runner, and keep a reference so that `on_kill` can cancel the runner's work."""
         self._running = self.runner()
         return self._running
 
     def log_progress(self, doing: str) -> None:
-        """Log a line of the runner's progress."""
+        """Log a line about the runner's progress."""
         self.log.info("%s", doing)
 
     def on_kill(self) -> None:

@@ -15,7 +15,8 @@ from tailrace.model.base.time import instant, moment
 class ByHand(CronDataIntervalTimetable):
     """The data intervals of a cron expression for Airflow's *Backfill*; no run is scheduled automatically.
 
-    The scheduler, which asks for the next run with `catchup` off, gets None; a *Backfill* gets each run of its range.
+    Airflow's scheduler asks for the next run with `catchup` off, and gets None. A *Backfill* gets all runs in its
+    range.
     """
 
     def next_dagrun_info(
@@ -28,10 +29,10 @@ class ByHand(CronDataIntervalTimetable):
         )
 
     def last_before(self, end: int) -> tuple[int, int]:
-        """Return the last complete interval that ends at or before an instant, all in microseconds.
+        """Return the last complete interval that ends at or before the instant `end`. All times are in microseconds.
 
-        The intervals are the same as for a *Backfill*: when the clocks skip or repeat the expression's time, no
-        interval is empty, repeated, or too long.
+        The intervals are the same as for a *Backfill*: when clocks change and skip or repeat a time of the cron
+        expression, no interval is empty, repeated, or too long.
         """
         back = timedelta(days=2)
         while True:
@@ -41,7 +42,7 @@ class ByHand(CronDataIntervalTimetable):
             back *= 4
 
     def _ticks(self, end: int, back: timedelta) -> Iterator[int]:
-        """Yield the times of the cron expression, from about `back` before an instant to the first time after it."""
+        """Yield times of the cron expression, from about `back` before `end` up to the first time after `end`."""
         at = self._get_prev(coerce_datetime(moment(end) - back))
         while True:
             yield (micros := instant(datetime.fromisoformat(at.isoformat())))
@@ -49,7 +50,7 @@ class ByHand(CronDataIntervalTimetable):
                 return
             following, probe = self._get_next(at), at
             while following <= at:
-                # The clocks were set back, so the same local time occurs again.
+                # The clocks were set back here, so the same local time occurs twice.
                 probe += timedelta(minutes=30)
                 following = self._get_next(probe)
             at = following

@@ -1,6 +1,6 @@
 """Check AWS for `tailrace doctor`: the caller, the clock, the bucket, Glue, and an EMR Serverless application.
 
-Small test calls check the permissions; nothing that they create is left behind.
+Small test calls show whether the permissions suffice. Each check deletes what it has created.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from tailrace.lake.catalog.backends import Glue, catalog_kind, endpoint
 from tailrace.settings import Settings
 
 ODD, REFUSED = 60, 300
-"""Two clock errors in seconds: the smallest that the check reports, and the smallest for which AWS refuses requests."""
+"""Two thresholds for the error of this machine's clock, in seconds.
+
+From the first threshold on, the check reports the error; from the second threshold on, AWS refuses requests.
+"""
 
 _HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
 
@@ -40,9 +43,9 @@ def needs_aws(settings: Settings) -> bool:
 
 @dataclass
 class Aws:
-    """The checks for a lake. Each service has one client, with short timeouts.
+    """The checks of AWS for a lake. Each AWS service has one client, with short timeouts.
 
-    `asks` is `s3` if only the warehouse is on AWS.
+    `asks` is `s3` if AWS holds only the lake's warehouse.
     """
 
     settings: Settings
@@ -51,7 +54,7 @@ class Aws:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def who(self) -> Iterator[Finding]:
-        """Check who owns the credentials, and how far this machine's clock is off."""
+        """Check who owns the credentials, and by how many seconds this machine's clock is wrong."""
         yield run_check("credentials", self._caller, _CREDENTIALS)
         yield run_check("clock", self._clock)
 
@@ -66,7 +69,7 @@ class Aws:
             yield run_check(name, check) if there.state == "ok" else _without(name, "warehouse")
 
     def glue(self) -> Iterator[Finding]:
-        """Check that Glue allows reading of the database and its tables."""
+        """Check that the caller may read the database and its tables in Glue."""
         yield run_check("glue", self._glue)
 
     def application(self, application: str, role: str | None) -> Iterator[Finding]:
@@ -83,7 +86,7 @@ class Aws:
                 self._call("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
-        # A store with only the S3 interface has no service that could identify the owner of the keys.
+        # An object store that has only the S3 interface has no service that identifies the owner of the credentials.
         alone = endpoint("s3") and self.asks == "s3"
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
@@ -97,7 +100,8 @@ class Aws:
         wanted = self.settings.catalog_uri.removeprefix("glue://")
         identity = f"{caller['Arn']}, account {account}"
         if isinstance(catalog_kind(self.settings), Glue) and wanted and wanted != account:
-            # A shared catalog may belong to another account; the check of Glue shows whether access is allowed.
+            # A shared catalog may belong to another account. The check of Glue shows whether the caller may use the
+            # catalog.
             return f"{identity}; the catalog is of account {wanted}"
         return identity
 
@@ -139,7 +143,7 @@ class Aws:
 
     @contextmanager
     def _object(self, **more: Any) -> Iterator[dict[str, str]]:
-        """Write an object for a check, yield its bucket and key as arguments of calls, and delete the object."""
+        """Write a test object, yield its bucket and key as arguments for further calls, and then delete the object."""
         name, prefix = self._place
         at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
         self._call("s3", "put_object", **at, Body=b"doctor", **more)
@@ -261,8 +265,10 @@ class Aws:
         return answer
 
     def _find(self, service: str, what: str, absent: WrongError, code: str, **words: Any) -> dict[str, Any]:
-        """Call a service. Raises `absent` if the service answers with the error code `code`, which means that nothing
-        was found.
+        """Call a service.
+
+        Raises `absent` if the service returns the error code `code`, which means that the requested item does not
+        exist.
         """
         try:
             return self._call(service, what, **words)
@@ -278,14 +284,14 @@ class Aws:
 
     @property
     def _place(self) -> tuple[str, str]:
-        """The bucket of the warehouse, and the prefix of its keys."""
+        """The bucket of the warehouse, and the prefix of the keys of the warehouse's objects."""
         parsed = urlparse(self.settings.warehouse_uri)
         prefix = parsed.path.strip("/")
         return parsed.netloc, f"{prefix}/" if prefix else ""
 
 
 def findings(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Run the checks of AWS that a lake needs.
+    """Run the checks of AWS that a lake needs, and yield the findings.
 
     There are no findings if the lake does not use AWS and no application is specified.
     """
@@ -316,14 +322,14 @@ def _without(name: str, what: str) -> Finding:
 _ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
     "get_public_access_block": "s3:GetBucketPublicAccessBlock"
 }
-"""The permissions to allow for calls whose names differ from the names of their permissions."""
+"""The permission that each call needs, for calls whose permission has a different name."""
 
 
 _NOBODY = (
     "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException",
     "UnrecognizedClientException", "AuthFailure",
 )  # fmt: skip
-"""The error codes of services for credentials that are invalid or have expired."""
+"""The error codes that services return if the credentials are invalid or have expired."""
 
 
 def _mend(service: str, what: str, error: Any) -> str:

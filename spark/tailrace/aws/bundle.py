@@ -1,7 +1,8 @@
 """Bundle the files that a cluster and an Airflow need to run this checkout: `python -m tailrace.aws.bundle`.
 
 Building the same tree on the same platform always gives the same bytes: the archives are sorted and contain no times,
-owners or paths of this machine, except for the path of the interpreter to which the environment's `bin/python` links.
+owners or paths of this machine. The only exception is the path of the interpreter to which the environment's
+`bin/python` links.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MWAA = "/usr/local/airflow/plugins"
 """The folder into which Amazon's Airflow unpacks plugins.zip."""
 
 _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
-"""The names of files and folders that runs leave behind in the project's folders."""
+"""The names of files and folders that programs create in the project's folders, and that are not part of a bundle."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class ClusterBundle:
     """The parts of a bundle.
 
     `root` is the checkout, and `jars` is the folder of the pinned jars. `python` is the interpreter for the
-    environment. The interpreter must be built for the platform on which the bundle runs, and must have the same path
-    there. `extras` are the extras of tailrace that the drivers need, and `groups` are the groups of jars. `spark` adds
-    pyspark, which EMR already provides. Raises `AwsError` if `root` is not a checkout.
+    environment. The interpreter must be built for the platform on which the bundle runs, and that platform must have
+    the interpreter at the same path. `extras` are the extras of tailrace that the drivers need, and `groups` are the
+    groups of jars. `spark` adds pyspark, which EMR already provides. Raises `AwsError` if `root` is not a checkout.
     """
 
     root: Path
@@ -66,8 +67,8 @@ class ClusterBundle:
     def build(self, out: Path, tell: Callable[[str], None]) -> None:
         """Build the bundle in a folder, and replace any old bundle there.
 
-        Raises `AwsError` if a part cannot be built or the folder has other files, and `ToolchainError` if a jar cannot
-        be fetched.
+        Raises `AwsError` if a part cannot be built, or if the folder contains files but no bundle. Raises
+        `ToolchainError` if a jar cannot be fetched.
         """
         if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
             raise AwsError(f"{out} holds something that is no bundle: give another folder by --out")
@@ -91,7 +92,7 @@ class ClusterBundle:
 
     @property
     def _extras(self) -> tuple[str, ...]:
-        # The executors need the packages of the extra `spark`, above all pandas; only pyspark itself is left out.
+        # The executors need the packages of the extra `spark`, above all pandas. Only pyspark itself may be left out.
         return tuple(dict.fromkeys((*self.extras, "spark")))
 
     def _wheel(self, made: Path) -> Path:
@@ -104,7 +105,7 @@ class ClusterBundle:
         extras = ("airflow", *self.extras)
         requirements = self._export_pins(extras, "--no-hashes")
         (made / "requirements.txt").write_text(requirements)
-        # Amazon's Airflow is installed before the requirements and keeps its version.
+        # Leave out Airflow, because Amazon's Airflow is already installed when the requirements are installed.
         requirements = self._export_pins(extras, "--no-hashes", "--prune", "apache-airflow")
         (made / "requirements-mwaa.txt").write_text(f"{requirements}{MWAA}/{wheel.name}\n")
         with zipfile.ZipFile(made / "plugins.zip", "w") as file:
@@ -118,7 +119,7 @@ class ClusterBundle:
         self._uv("venv", "--relocatable", "--python", self.python, place)
         into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
         self._uv(*into, "--require-hashes", "-r", pins)
-        # Install the wheel by name, because pip records the path of a package that is installed by path.
+        # Install the wheel by name, because an installation by path would record the path on this machine.
         self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
         _forget(place, "uv_cache.json")
         write_archive(made / "environment.tar.gz", {"": place})
@@ -133,8 +134,8 @@ class ClusterBundle:
     def _sources(self, made: Path) -> None:
         copy_files(self.root / "spark" / "jobs", made / "jobs", "*.py")
         copy_files(self.root / "pipelines", made / "pipelines", "*.py")
-        # The folders are siblings as in the checkout, because a DAG names its definition by a path relative to the
-        # DAG's file.
+        # Keep the folders next to each other as in the checkout, because a DAG finds its definition by a path relative
+        # to the DAG's file.
         for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
             copy_files(self.root / name, made / "dags" / name, "**/*")
         (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
@@ -154,7 +155,7 @@ class ClusterBundle:
         write_manifest(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
-        """Return the commit of the checkout, and whether there are uncommitted changes; both are None without git."""
+        """Return the checkout's commit, and whether it has uncommitted changes. Without git, both values are None."""
         git = ["git", "-C", str(self.root)]
         try:
             return _run([*git, "rev-parse", "HEAD"]).strip(), bool(_run([*git, "status", "--porcelain"]).strip())
@@ -162,7 +163,7 @@ class ClusterBundle:
             return None, None
 
     def _export_pins(self, extras: Iterable[str], *words: str) -> str:
-        """Return the packages that uv.lock pins for some extras, without tailrace itself, as requirements."""
+        """Return the requirements for some extras with the versions that uv.lock pins, without tailrace itself."""
         flags = [word for extra in extras for word in ("--extra", extra)]
         fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
         return self._uv("export", *fixed, *flags, *words)
@@ -175,13 +176,13 @@ class ClusterBundle:
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write a bundle's manifest: the facts in `about`, and the sha256 and the size in bytes of each file."""
+    """Write a bundle's manifest: the values of `about`, and the sha256 and the size in bytes of each file."""
     manifest = {**about, "files": list_files(folder)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
 def copy_files(folder: Path, to: Path, pattern: str) -> None:
-    """Copy the matching files of a project's folder, without files that runs leave behind there."""
+    """Copy the matching files of a project's folder, except for files that programs have created there."""
     for path in sorted(folder.glob(pattern)):
         below = path.relative_to(folder)
         if path.is_file() and not _LEFT & {*below.parts}:
@@ -204,7 +205,7 @@ def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
                 held.mtime = EPOCH
                 held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
                 if held.isreg() or held.islnk():
-                    # Pack a hard link as a regular file, because hard links depend on this machine.
+                    # Pack a hard link as a regular file, because which files are hard links differs between machines.
                     held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
                     with path.open("rb") as content:
                         tar.addfile(held, content)
@@ -213,7 +214,7 @@ def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
 
 
 def _forget(environment: Path, name: str) -> None:
-    """Remove the file in which the installer notes the installation time from each package of an environment."""
+    """Delete the file `name`, which contains the installation time, from each package of an environment."""
     for noted in environment.glob(f"lib/*/site-packages/*.dist-info/{name}"):
         noted.unlink()
         record = noted.with_name("RECORD")
@@ -235,8 +236,8 @@ def _walk(folder: Path) -> Iterator[Path]:
 def conf(place: str, files: Iterable[str]) -> dict[str, str]:
     """Return the settings with which Spark on EMR Serverless uses the bundle that was uploaded to `place`.
 
-    `files` are the paths in the bundle's manifest. The driver then has the definitions in `definitions/pipelines` of
-    its working folder, and the contracts in `definitions/iceberg_schemas`.
+    `files` are the paths in the bundle's manifest. The driver finds the definitions in `definitions/pipelines` of its
+    working folder, and the contracts in `definitions/iceberg_schemas`.
     """
     at, python = place.rstrip("/"), "./environment/bin/python"
     return {
@@ -250,7 +251,7 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> str:
     """Run a command and return its output. Raises `AwsError` with the end of the error output if the command fails."""
-    # The command must not use a virtual environment that happens to be active here.
+    # The command must not use a virtual environment that is active in the calling shell.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     try:
         done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -278,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = tuple(name for name in ("kafka", "postgres") if getattr(options, name))
     try:
         if options.to is not None:
-            # An invalid address is reported before the bundle is built.
+            # Report an invalid address before the bundle is built.
             split_address(options.to)
         extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
         root = Path(__file__).resolve().parents[3]

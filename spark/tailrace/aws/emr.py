@@ -1,7 +1,7 @@
-"""Run jobs as job runs of an EMR Serverless application; no part of a run is on the calling machine.
+"""Run jobs as job runs of an EMR Serverless application; no part of a job runs on the calling machine.
 
-The state of a job run is only one word, and its log may arrive late. Each run therefore stores an outcome (exit status
-and output) in S3 when it ends (`cli.runtime.cluster_entry`).
+EMR reports the state of a job run as a single word, and the run's log may arrive late. Each run therefore stores an
+outcome (exit status and output) in S3 when it ends (`cli.runtime.cluster_entry`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ GRACE = 120
 """The maximum time in seconds that a stream has to end at an epoch boundary before it is killed."""
 
 AGAIN = 5
-"""The maximum number of restarts of a failed stream by EMR per hour; after that, the stream DAG restarts it."""
+"""The maximum number of times per hour that EMR restarts a failed stream.
+
+After that, the stream DAG restarts the stream.
+"""
 
 
 @dataclass(frozen=True)
 class Application:
-    """An EMR Serverless application and what its runs need.
+    """An EMR Serverless application and the settings for its job runs.
 
     `role` is the ARN of the job role. `place` is an S3 address with the entry points under `jobs/` (the project's
     `spark/jobs`); runs store outcomes under `outcomes/` and logs under `logs/`. `definitions` is the folder in which a
     driver finds the files with definitions. `environment` contains variables for the driver and the executors
     (`TAILRACE_...`), and `conf` contains additional Spark settings. `log_group` is a group in CloudWatch Logs to which
-    the drivers also write their output; an empty `log_group` means only S3. Raises `AwsError` for invalid values.
+    the drivers also write their output; if `log_group` is empty, the drivers write their output to S3 only. Raises
+    `AwsError` for invalid values.
     """
 
     id: str
@@ -62,7 +66,7 @@ class Application:
             faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
         if not re.fullmatch(r"[\w./#-]{0,512}", self.log_group, re.ASCII):
             faults.append(f"log_group {self.log_group!r}: expected the name of a log group such as /tailrace/stream")
-        # EMR splits the text of variables and settings at spaces.
+        # EMR splits the text with all variables and settings at spaces, so no value may contain a space.
         values = {**self.environment, **self.conf}
         faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in values.items() if _broken(n + v)]
         if faults:
@@ -90,7 +94,7 @@ class Application:
         return places
 
     def under(self, *parts: str) -> str:
-        """Return an address under `place`."""
+        """Return the S3 address of an object under the address `place`."""
         return "/".join((self.place.rstrip("/"), *parts))
 
     def path_of(self, definition: str) -> str:
@@ -104,7 +108,7 @@ def _broken(value: str) -> bool:
 
 @dataclass(frozen=True)
 class _Run:
-    """A job run, and the token under which it stores its outcome."""
+    """A job run, and the token that names the run's outcome in S3."""
 
     id: str
     token: str
@@ -118,9 +122,9 @@ class _Run:
 
 
 class EmrServerless:
-    """A runner that uses an EMR Serverless application.
+    """A runner that submits jobs to an EMR Serverless application.
 
-    `every` is the time between two checks of a job run, in seconds.
+    `every` is the time between two checks of a job run's state, in seconds.
     """
 
     def __init__(self, application: Application, *, every: float = 5.0) -> None:
@@ -143,7 +147,10 @@ class EmrServerless:
         return self._run_to_end("maintain", [self.application.path_of(job.definition), "--json"], tell)
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
-        """Start a stream, unless it is running, as a job run in STREAMING mode, which EMR restarts after a failure."""
+        """Start a stream, unless it is already running, as a job run in STREAMING mode.
+
+        EMR restarts a failed job run in this mode.
+        """
         last = self._last(job)
         if last is not None and last.active:
             if not anew:
@@ -155,8 +162,7 @@ class EmrServerless:
                 return StreamState(state="stopped")
             status, ended = self._end(last)
             if status in FINAL and not self._has_note(last, "told"):
-                # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
-                # again.
+                # Raise the error for an ended stream only once, so that the next call starts the stream again.
                 self._add_note(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
         there = job.model_copy(update={"definitions": tuple(map(self.application.path_of, job.definitions))})
@@ -204,7 +210,7 @@ class EmrServerless:
             "entryPointArguments": [f"--outcome={outcome}", *words],
         }
         if parameters := self.application.parameters:
-            # EMR refuses an empty string.
+            # Omit empty parameters, because EMR refuses an empty string.
             driver["sparkSubmitParameters"] = parameters
         overrides = {"monitoringConfiguration": self.application.monitoring}
         answer = self._call(
@@ -233,7 +239,7 @@ class EmrServerless:
         return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
-        """Return the active job run of a stream; otherwise its last job run, or None if there is no job run."""
+        """Return the active job run of a stream, otherwise its last job run, or None if there is no job run."""
         job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -244,14 +250,14 @@ class EmrServerless:
             page = {"nextToken": answer["nextToken"]}
         if not job_runs:
             return None
-        # If a job run is active, it is the stream, even if other job runs were submitted later.
+        # An active job run is the stream, even if other job runs were submitted later.
         last = max(job_runs, key=lambda one: (one["state"] in ACTIVE, one["createdAt"]))
         return self._run(last["id"])
 
     def _end(self, run: _Run) -> tuple[int | None, str]:
-        """Return the exit status of an ended run, and a line with the reason why it ended.
+        """Return the exit status of an ended run, and a line with the reason why the run ended.
 
-        The exit status is None if the run left no outcome.
+        The exit status is None if the run stored no outcome.
         """
         outcome = self._outcome(run)
         if not outcome:
@@ -293,5 +299,5 @@ class EmrServerless:
 
 
 def _name(job: StreamJob) -> str:
-    """Return the name that all job runs of a stream have."""
+    """Return the name of all job runs of a stream."""
     return f"tailrace stream {job.name}"

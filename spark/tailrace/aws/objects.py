@@ -11,11 +11,11 @@ from tailrace.model.base.errors import TailraceError
 
 
 class AwsError(TailraceError, RuntimeError):
-    """A service refused a call, or an address or value is invalid. The message states the reason."""
+    """Raised if a service refuses a call, or if an address or a value is invalid. The message states the reason."""
 
 
 def client(service: str, **config: Any) -> Any:
-    """Create a client for a service; the client retries failed calls. Raises `AwsError` without boto3.
+    """Create a client for a service; the client retries failed calls. Raises `AwsError` if boto3 is not installed.
 
     `config` contains botocore settings, for callers that need shorter timeouts.
     """
@@ -29,7 +29,7 @@ def client(service: str, **config: Any) -> Any:
 
 @contextmanager
 def naming_faults(address: str) -> Iterator[None]:
-    """Convert an error of S3 that the block raises to an `AwsError` that names the address."""
+    """If the block raises an S3 error, raise an `AwsError` that names the address instead."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,6 +1,6 @@
-"""Upload a bundle to S3: first the files that differ, then the manifest.
+"""Upload a bundle to S3: first the files that differ from the files in S3, then the manifest.
 
-While files are changing, there is no manifest in S3. A reader that finds a manifest therefore finds complete files.
+S3 contains no manifest while an upload changes files. A reader that finds a manifest therefore finds complete files.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def split_address(place: str) -> tuple[str, str]:
 def upload_bundle(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
     """Upload a bundle to an address; return the paths of the uploaded files (empty if nothing has changed).
 
-    Additional files from an earlier bundle stay in S3, but no manifest names them. Raises `AwsError` if the folder has
-    changed since its manifest was written, or if S3 refuses a call.
+    Files that only an earlier bundle contained stay in S3, but the manifest does not list them. Raises `AwsError` if
+    the folder has changed since its manifest was written, or if S3 refuses a call.
     """
     bucket, prefix = split_address(place)
     try:
@@ -74,9 +74,10 @@ class _Place:
         self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
 
     def digest(self, path: str) -> str | None:
-        """Return the sha256 that is stored with an object.
+        """Return the sha256 in an object's metadata.
 
-        Returns None if there is no object, and an empty text if another program has uploaded the object.
+        Returns None if there is no object, and an empty text if the object's metadata has no sha256 (another program
+        has uploaded it).
         """
         with self._naming_faults(path):
             try:
@@ -94,7 +95,7 @@ class _Place:
             self.s3.delete_object(Bucket=self.bucket, Key=self.prefix + path)
 
     def put(self, file: Path, path: str, digest: str) -> None:
-        """Upload a file, in several parts if the file is large. S3 checks the sha256 of the received bytes."""
+        """Upload a file, in several parts if the file is large. S3 checks the received bytes against their sha256."""
         more = {"Metadata": {SUM: digest}, "ChecksumAlgorithm": "SHA256"}
         with self._naming_faults(path):
             self.s3.upload_file(str(file), self.bucket, self.prefix + path, ExtraArgs=more)

@@ -1,7 +1,7 @@
 """The command `tailrace`: its subcommands, and the exit statuses of errors.
 
-An error of Tailrace ends the command with a clear message and an exit status. Any other error ends it with one line,
-and with its trace in a file or, with `--debug`, on the terminal.
+If a command raises an error of Tailrace, the command ends with a clear message and an exit status. For any other error,
+the command prints one line, and writes the stack trace to a file or, with `--debug`, to the terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _DEBUG = "--debug"
 
 
 class _Commands(TyperGroup):
-    """The group of commands: it turns errors into exit statuses, and accepts `--debug` at any place."""
+    """The group of all commands.
+
+    The group converts errors to exit statuses, and accepts `--debug` anywhere among the arguments.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = args[: args.index("--")] if "--" in args else args
@@ -51,15 +54,15 @@ class _Commands(TyperGroup):
 
 
 def _is_for_typer(error: Exception) -> bool:
-    """Tell whether typer handles an error itself: the end of a command, wrong usage, or a closed output."""
+    """Return True if typer itself handles an error: the end of a command, wrong usage, or a closed output."""
     if isinstance(error, typer.Exit | typer.Abort) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return True
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
-    """Show an error, and return the exit that ends the command."""
-    # Imported here, because only a command that fails needs this module.
+    """Print an error message, and return the `typer.Exit` that ends the command."""
+    # This module is imported here, because only a command that fails needs it.
     from tailrace.lake.upkeep.diagnosis import explain_error
 
     if debug:
@@ -75,7 +78,7 @@ def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
 
 
 def _write_trace(error: Exception) -> str:
-    """Write the trace of an error to a file, and return the path."""
+    """Write the stack trace of an error to a temporary file, and return the path of the file."""
     handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
     with os.fdopen(handle, "w") as file:
         traceback.print_exception(error, file=file)
@@ -86,7 +89,7 @@ _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for statu
 
 
 class _App(typer.Typer):
-    """The application that the console script calls in a process of the command."""
+    """The application that the console script runs, in a process that runs only this one command."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         process.claim_process()
@@ -123,11 +126,11 @@ def _tailrace(
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show the trace of an error; may stand at any place.")] = False,
 ) -> None:
-    """Handle the options that all commands have in common."""
+    """Handle the options that all commands share."""
 
 
 def _stub() -> None:
-    """Stand for a command in the help; the command itself is loaded when it is called."""
+    """Stand in for a command in the help text; the command itself is loaded only when it is called."""
 
 
 for _name, _command in COMMANDS.items():

@@ -1,1 +1,1 @@
-"""The checks of the lake and of the machine by `tailrace doctor`."""
+"""The checks that `tailrace doctor` makes of the lake and of the machine."""

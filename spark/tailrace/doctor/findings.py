@@ -1,7 +1,7 @@
-"""The findings of `tailrace doctor`, and the form of a check.
+"""The results of `tailrace doctor`'s checks, and the interface of a check.
 
-A check returns a short text on the present state, or raises `WrongError` or `UnseenError`. Any other error is also
-reported as a fault, so no check keeps the others from running.
+A check is a function that returns a short text on the present state, or raises `WrongError` or `UnseenError`. Any other
+error is also reported as a fault, so that an error in one check does not prevent the other checks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ State = Literal["ok", "wrong", "not looked at"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: `found` is the present state, or why the check was skipped; `mend` is the advice."""
+    """The result of a check.
+
+    `found` describes the present state, or why the check was skipped; `mend` is advice to the user.
+    """
 
     name: str
     state: State
@@ -28,7 +31,7 @@ class Finding:
 
 
 class WrongError(TailraceError, RuntimeError):
-    """A fault of the installation: `found` describes it, and `mend` says how to mend it."""
+    """Raised by a check that finds a fault. `found` describes the fault, and `mend` says how to correct it."""
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -36,11 +39,14 @@ class WrongError(TailraceError, RuntimeError):
 
 
 class UnseenError(WrongError):
-    """A check that cannot or need not be made: `found` is the reason, and `mend` says how to enable the check."""
+    """Raised by a check that is skipped.
+
+    `found` is the reason, and `mend` says what to do so that the check can be made.
+    """
 
 
 def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
-    """Run a check and return its finding. `mend` is the advice for unexpected errors."""
+    """Run a check and return its finding. `mend` is the advice if the check raises an unexpected error."""
     try:
         return Finding(name, "ok", check())
     except UnseenError as seen:
@@ -52,6 +58,6 @@ def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
 
 
 def permission_advice(error: Exception) -> str:
-    """Name the permission that a service of AWS refused, by the message of the error; empty for other errors."""
+    """Return advice that names the permission that AWS refused, or an empty text if the error has another cause."""
     found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
     return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""

@@ -1,4 +1,4 @@
-"""Check the lake for `tailrace doctor`: the warehouse, the catalog, its commits, and their times."""
+"""Check the lake for `tailrace doctor`: the warehouse, the catalog, its handling of commits, and the commit times."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tailrace.model.base.errors import line_of
 from tailrace.settings import Settings
 
 SCRATCH = "_doctor"
-"""The folder of the warehouse in which checks write; they leave it empty."""
+"""The folder in the warehouse to which checks write. The checks remove all files that they write there."""
 
 LITTLE = 10**9
-"""The number of free bytes below which a warehouse counts as full."""
+"""The minimum free space of a warehouse, in bytes. With less free space, the check reports a fault."""
 
 
 def check_folder(settings: Settings) -> str:
-    """Check that the folder of the warehouse can be written, and return its free space."""
+    """Check that the warehouse's folder is writable and has enough free space; return a text with the free space."""
     place = Path(settings.warehouse)
     another = "set TAILRACE_WAREHOUSE to a folder that may be written"
     there = next(one for one in (place, *place.parents) if one.exists())
@@ -48,7 +48,7 @@ def check_folder(settings: Settings) -> str:
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            # The first stream makes the warehouse; this check only tests whether the folder can be made.
+            # The first stream creates the warehouse, so this check only tests whether the folder can be created.
             with tempfile.TemporaryDirectory(dir=there, prefix=".tailrace-doctor-"):
                 pass
     except OSError as error:
@@ -64,7 +64,7 @@ def check_folder(settings: Settings) -> str:
 
 
 def check_catalog(settings: Settings) -> str:
-    """Check that the catalog can be opened and has the namespace, and count the tables of the namespace."""
+    """Check that the catalog can be opened and has the namespace, and return a text with the number of tables."""
     there = catalog_kind(settings)
     if not there.exists:
         raise UnseenError(f"{there.label} is not there yet", "the first stream makes it")
@@ -89,7 +89,7 @@ def check_catalog(settings: Settings) -> str:
 
 
 def check_times(settings: Settings) -> str:
-    """Check that the clock of this machine is plausible, and that the commit times of tables are ordered and past."""
+    """Check that this machine's clock is plausible, and that each table's commit times are in order and in the past."""
     if now_milliseconds() < EARLIEST:
         raise WrongError("this machine's clock is years behind", "put it right")
     lake = Lake(settings, looks=True)
@@ -113,8 +113,8 @@ def check_times(settings: Settings) -> str:
 def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
     """Check, on a scratch table, that the catalog refuses a commit that another commit has overtaken.
 
-    Every guarantee of Tailrace needs this refusal: if a catalog accepts an overtaken commit, the other commit is lost
-    without an error. `sweep` removes all files below an address.
+    Every guarantee of Tailrace needs this refusal: if a catalog accepts a commit that another commit has overtaken, the
+    other commit is lost without an error. `sweep` removes all files below an address.
     """
     ours, theirs = Lake(settings), Lake(settings)
     name = f"doctor_{uuid.uuid4().hex[:12]}"
@@ -145,7 +145,7 @@ def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
 
 
 def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
-    """Tell whether a commit is refused if another commit comes after the first has loaded the table."""
+    """Return True if a commit is refused because another commit has changed the table after it was loaded."""
     staged = ours.table(name)
 
     def first() -> None:
@@ -166,7 +166,8 @@ def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
         vars(catalog)["_update_and_stage_table"] = between
     else:
-        # A server compares the base of each commit, so it is enough that the staged base is old.
+        # A catalog server compares the table version on which a commit is based, so a staged commit with an old base is
+        # enough for this test.
         first()
     try:
         with open_transaction(staged) as transaction:
@@ -177,7 +178,7 @@ def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
 
 def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
-    """Drop the scratch table, and remove the files of failed commits."""
+    """Drop the scratch table, and remove all of its files, including the files of refused commits."""
     try:
         table = lake.table(name)
         lake.catalog.drop_table((lake.settings.namespace, name))

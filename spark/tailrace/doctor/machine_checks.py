@@ -1,6 +1,6 @@
-"""The machine checks of `tailrace doctor`: Java, pinned jars, packages, and connections to brokers and a registry.
+"""The machine checks of `tailrace doctor`: Java, pinned jars, packages, Kafka brokers and the schema registry.
 
-No check here starts Spark.
+None of these checks starts Spark.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from tailrace.settings import Settings
 from tailrace.toolchain import missing_jars, pinned_jars, require_java
 
 PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
-"""The packages whose versions are compared with the pins of the project."""
+"""The packages whose installed versions are compared with the versions that the project pins."""
 
 PATIENCE = 2.0
-"""The maximum time to wait for a broker's answer, in seconds."""
+"""The maximum time to wait for a connection to a broker, in seconds."""
 
 
 def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
-    """Check Java, the jars for this lake, and the packages; if runs are `elsewhere`, check only the packages."""
+    """Check Java, the jars for this lake, and the packages.
+
+    If `elsewhere` is true, runs take place on another machine, so only the packages are checked.
+    """
     if elsewhere:
         why = "runs are the application's, which brings its own"
         yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))
@@ -95,11 +98,16 @@ def _jars(settings: Settings) -> str:
 
 
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?(?:==([^\s;,]+))?(?:.*;.*\bextra == ['"]([\w-]+)['"])?""")
-"""A requirement of a package: its name, the version that is pinned, if any, and the extra that asks for it, if any."""
+"""Matches a requirement of a package: its name, its pinned version (if any), and the extra to which it belongs (if
+any).
+"""
 
 
 def _requirements() -> list[tuple[str, str | None, str | None]]:
-    """List tailrace's requirements, each with its pinned version and its extra; none if tailrace is not installed."""
+    """List the requirements of `tailrace`: the name, the pinned version and the extra of each.
+
+    The list is empty if `tailrace` is not installed as a package.
+    """
     try:
         asked = requires("tailrace") or []
     except PackageNotFoundError:

@@ -1,5 +1,6 @@
-"""Make up logs of the papers' example applications, reproducibly by a seed; one log, of flights, is real.
+"""Generators of logs for the papers' example applications.
 
-A generator returns deliveries: records, each with the time at which a source delivers it. `delivery_files` writes
-deliveries to files for a stream. `flights` loads the real log.
+The same seed always produces the same log. Only the log of flights consists of real records. A generator returns
+deliveries: records, each with the time at which a source delivers the record. `delivery_files` writes deliveries to
+files that a stream can read. `flights` loads the real log.
 """

@@ -1,7 +1,8 @@
 """Generate views of video ads, as a streaming video provider records them (Dataflow Model, 1).
 
-A few videos and advertisers have most of the views. Some devices are offline, so all of their views become known at the
-same time, hours later. A delivery may be repeated. A few viewers are programs that view one ad after another.
+A few videos and advertisers have most of the views. Some devices are offline, so all views on such a device become
+known at the same time, hours later. A source may deliver the same view twice. A few viewers are robots that view one ad
+after another.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arr
 
 ADVERTISERS, ADS, VIDEOS = 12, 60, 300
 OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
-"""The shares of sittings on an offline device, of repeated deliveries, and of views that begin a robot's series."""
+"""A sitting is a period in which a viewer watches without a break. `OFFLINE` is the share of sittings on an offline
+device, and `AGAIN` is the share of views that are delivered twice. `ROBOT` is the share of views that are followed by a
+robot's series of views.
+"""
 
 LENGTHS = (6, 15, 20, 30)
-"""The lengths of ads, in seconds."""
+"""The possible lengths of an ad, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class _Ad:
     seconds: int
     rate: Decimal
     appeal: float
-    """The share of viewers who watch the ad to its end."""
+    """The probability that a viewer watches the ad to its end."""
 
 
 @dataclass
@@ -57,7 +61,10 @@ class _World:
         return _Ad(f"ad-{number:02}", f"advertiser-{number % ADVERTISERS:02}", chance.choice(LENGTHS), rate, appeal)
 
     def sitting(self, viewer: int, at: int) -> _Sitting:
-        """Return the present sitting of a viewer, sometimes with another video, or a new sitting."""
+        """Return the viewer's current sitting, or a new sitting if the last one has ended.
+
+        A viewer sometimes changes the video during a sitting.
+        """
         chance = self.chance
         sitting = self.sittings.get(viewer)
         if sitting is None or sitting.until < at:
@@ -86,10 +93,10 @@ class _World:
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Generate about `rate` views per second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`. `watched` is how many seconds
-    of the ad's `length` were watched, and `rate` is the price per second. `at` is the time at which the view began (the
-    event time), and `known` is the time at which the record becomes known. Views that become known after the end of the
-    range are included.
+    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and the ad's `advertiser`. `watched` is the number
+    of seconds that the viewer watched, out of the ad's `length`, and `rate` is the price per second. `at` is the time
+    at which the view began (the event time), and `known` is the time at which the record becomes known. Views that
+    become known after the end of the range are included.
 
     >>> made = ads(rate=5, length=60_000_000, seed=1, first=0)
     >>> made == ads(rate=5, length=60_000_000, seed=1, first=0), made != ads(rate=5, length=60_000_000, seed=2, first=0)

@@ -1,4 +1,4 @@
-"""Deliveries: the records of a generator, each with the time at which a source delivers it."""
+"""Deliveries: generated records, each with the time at which a source delivers the record."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 
 @dataclass(frozen=True)
 class Delivery:
-    """A record that a source delivers at `known`, in microseconds. Instants in the record are in microseconds as well.
+    """A record, and the time `known` at which a source delivers it. All instants are in microseconds.
 
-    `log` is the name of the record's log; None if the generator has only one log.
+    `log` is the name of the record's log, or None if the generator has only one log.
     """
 
     known: int
@@ -26,13 +26,13 @@ class Delivery:
 
 
 def by_known_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Sort deliveries by known time. Deliveries with equal known times keep their order."""
+    """Sort deliveries by known time. Deliveries with the same known time keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 
 
 @dataclass(frozen=True)
 class Zipf:
-    """A Zipf distribution over the numbers below `count`: the n-th has a weight of 1 / n to the power of `skew`.
+    """A Zipf distribution over the numbers from 0 to `count` - 1. The n-th number has the weight 1 / n ** `skew`.
 
     >>> from random import Random
     >>> drawn = [Zipf(100, 1.0).draw(chance) for chance in [Random(1)] for _ in range(1000)]
@@ -44,7 +44,7 @@ class Zipf:
     skew: float
 
     def draw(self, chance: Random) -> int:
-        """Draw a number from the distribution."""
+        """Return a random number from this distribution."""
         return chance.choices(range(self.count), cum_weights=self._shares)[0]
 
     @cached_property
@@ -53,7 +53,10 @@ class Zipf:
 
 
 def arrivals(chance: Random, rate: float, first: int, last: int) -> Iterator[int]:
-    """Yield the times of a Poisson process with `rate` events per second in `[first, last)`, in microseconds."""
+    """Yield the times of the events of a Poisson process in `[first, last)`, with `rate` events per second.
+
+    All times are in microseconds.
+    """
     at = first + int(chance.expovariate(rate) * SECOND)
     while at < last:
         yield at

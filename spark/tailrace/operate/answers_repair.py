@@ -1,9 +1,9 @@
-"""Repair foreign changes: rewrite answers from the ledger, or accept foreign commits that a user names.
+"""Repair the changes of other programs: rewrite answers from the ledger, or accept commits that a user names.
 
 The answers follow from the ledger (law L2), so a table of answers that differs from the ledger is rewritten as a whole,
 in one commit. A ledger or a log does not follow from any other table: `restore`, `rollback` or a backfill brings lost
-rows back. A foreign commit that somebody has checked and wants to keep is accepted, which the table records
-permanently.
+rows back. A user can accept a commit of another program (a foreign commit) after checking it. The table records the
+acceptance permanently.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tailrace.sql.terms import Query, Relation, bracketed, quoted
 T = TypeVar("T")
 
 TRIES = 10
-"""The maximum number of attempts at a commit that other commits interrupt."""
+"""The maximum number of attempts to commit, if other commits to the same table interfere."""
 
 
 @dataclass(frozen=True)
 class RepairResult:
     """The result of a repair: the number of answers, of missing rows (`missing`), and of surplus rows (`more`).
 
-    `written` is True if the table was rewritten; `accepted` lists the foreign commits that audits now ignore.
+    `written` is True if the table was rewritten. `accepted` lists the commits of other programs that audits now ignore.
     """
 
     answers: int
@@ -53,10 +53,10 @@ class RepairResult:
 
 
 def repair_answers(lake: Lake, pipeline: Pipeline) -> RepairResult:
-    """Rewrite the answers from the ledger if the answers and the ledger differ (as multisets of rows).
+    """Rewrite the answers from the ledger if the two tables differ as multisets of rows.
 
-    A stream may run in the meantime. Raises `LakeError` if there is no table of answers, or if a stream changes the
-    table during each attempt.
+    A stream may run in the meantime. Raises `LakeError` if there is no table of answers, or if the table of answers is
+    changed during each attempt.
     """
     check_definition(lake, pipeline)
     if not lake.has(pipeline.name):
@@ -64,7 +64,7 @@ def repair_answers(lake: Lake, pipeline: Pipeline) -> RepairResult:
             f"{pipeline.name} has no table of answers to rewrite: it is read from its ledger, which "
             "`tailrace backfill` corrects"
         )
-    # DuckDB runs in this process, which writes new files; one commit then replaces the old files with the new files.
+    # DuckDB runs in this process and writes new files; one commit then replaces the old files with the new files.
     here = Lake(lake.settings.model_copy(update={"engine": "duckdb"}), lake.tell)
     return _retry(lambda: _repair(here, pipeline), pipeline.name)
 
@@ -108,7 +108,7 @@ def _compare(session: Session, pipeline: Pipeline, stands: int, head: Head) -> R
 
 
 def accept(lake: Lake, tables: Collection[str], commits: Collection[int], reason: str) -> dict[int, str]:
-    """Accept foreign commits, so that later audits ignore them; return the table of each commit.
+    """Accept commits of other programs, so that later audits ignore these commits; return a dict from commit to table.
 
     Raises `LakeError`, and accepts no commit, if any of the commits is not a foreign commit of the tables.
     """
@@ -131,15 +131,16 @@ def _accept(lake: Lake, table: str, own: Sequence[int], reason: str) -> None:
 
 
 def _marks(head: Head, accepted: Sequence[int], reason: str) -> dict[str, str]:
-    """Return the properties of a commit that accepts foreign commits. The commit repeats the properties of the last
-    epoch.
+    """Return the properties of a commit that accepts commits of other programs.
+
+    The properties include the properties of the last epoch.
     """
     marks = {**repeated_properties(head.properties), MAINTAINED: "true", ACCEPTED_FOR: reason}
     return marks | ({ACCEPTED: " ".join(map(str, accepted))} if accepted else {})
 
 
 def _retry(work: Callable[[], T], table: str) -> T:
-    """Call `work`, and call it again if another commit changes the table meanwhile. Gives up after `TRIES` attempts."""
+    """Call `work`, and call it again whenever another commit has changed the table. Gives up after `TRIES` attempts."""
     for _ in range(TRIES):
         try:
             return work()

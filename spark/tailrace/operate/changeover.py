@@ -1,12 +1,13 @@
-"""Change to another definition: build its generation from the log, next to the old generation, and switch to it.
+"""Apply a changed definition: build a new generation next to the old one, and switch the tables.
 
 The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease is
-borrowed, the last epochs are folded, and the ledger and the answers are switched, each in one commit that moves no data
-(`lake.change.generations`). The lease is borrowed for about two seconds, and landing never waits. The stream of the old
-definition drops the epoch that it is folding. `rollback` makes a former generation current again in the same way.
+borrowed from the stream, the last epochs are folded, and the ledger and the answers are switched, each in one commit
+that moves no data (`lake.change.generations`). The lease is borrowed for about two seconds. Writing new records to the
+log never waits for the switch. The stream of the old definition drops the epoch that it is folding. `rollback` makes a
+former generation current again in the same way.
 
-If two runs apply definitions at the same time, the later run continues: it removes the tables that the earlier run has
-built, and the earlier run gives way.
+If two runs apply definitions at the same time, the later run continues and removes the tables that the earlier run has
+built. The earlier run gives way.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 
 NEAR = 2
-"""The maximum number of epochs behind the log at which the lease is borrowed to fold the remaining epochs."""
+"""The new generation borrows the lease once it is at most this many epochs behind the log."""
 
 ROUNDS = 8
-"""The maximum number of rounds of catching up with the log before the lease is borrowed.
+"""The maximum number of rounds in which a new generation catches up with the log before the lease is borrowed.
 
 The number of rounds is limited because the log may grow as fast as it is folded.
 """
@@ -64,16 +65,16 @@ Doing = Callable[[str], None]
 
 
 class ApplyError(TailraceError, RuntimeError):
-    """A definition cannot be applied, or a generation cannot be restored; nothing was changed."""
+    """Raised if a definition cannot be applied, or if a generation cannot be restored. No table was changed."""
 
 
 @dataclass(frozen=True)
 class Changeover:
     """The result of a switch to another generation: the run, and the last epoch that was folded.
 
-    `run` is None if there was nothing to do. `left` is the replaced generation. `seconds` is the total time, and `lent`
-    is the time for which the lease was borrowed. `gave_way` is the later run to which this run gave way. `engine` is
-    the engine that folded the log, or None if nothing was folded.
+    `run` is None if the definition was already in use. `left` is the number of the replaced generation. `seconds` is
+    the total time, and `lent` is the time for which the lease was borrowed, in seconds. `gave_way` is the later run to
+    which this run gave way. `engine` is the engine that folded the log, or None if nothing was folded.
     """
 
     run: Run | None
@@ -86,7 +87,7 @@ class Changeover:
 
 
 class _GaveWayError(Exception):
-    """A run with a higher generation has committed or is in progress."""
+    """Raised if a run with a higher generation has committed or is in progress."""
 
     def __init__(self, above: Run) -> None:
         self.above = above
@@ -99,17 +100,17 @@ def apply(
     reason: str | None = None,
     doing: Doing = lambda text: None,
 ) -> Changeover:
-    """Build the generation of a changed definition next to the old generation, and switch to it.
+    """Build the generation of a changed definition next to the old generation, and switch to the new generation.
 
     The log is folded in this process as long as there is enough memory; otherwise Spark is started. If the lake already
-    has the definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` if the definition cannot
-    be applied.
+    uses the definition, only the tables that an earlier run has left behind are removed. Raises `ApplyError` if the
+    definition cannot be applied.
     """
     if (why := refusal_reason(lake, pipeline)) is not None:
         raise ApplyError(why)
     table = ledger_contract(pipeline).table
     runs = Runs(lake, pipeline)
-    # An earlier run may have died after only one of its two commits.
+    # An earlier run may have crashed after the first of its two commits, so complete the earlier run's switch.
     settle(lake, pipeline.name)
     head = lake.head(table)
     if head.properties.get("fingerprint") == pipeline.fingerprint:
@@ -145,8 +146,8 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     """Switch back to a former generation, by default the last one, without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
-    generation, above all earlier generations (rule V2). Only the name of `pipeline` is used. Raises `ApplyError` if
-    there is no such generation, or if a later stage reads the panes.
+    generation, with a higher number than all earlier generations (rule V2). Only the name of `pipeline` is used. Raises
+    `ApplyError` if there is no such generation, or if a later stage reads the panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -169,7 +170,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         settle(lake, name)
         _sweep(lake, name)
         for other in runs.all():
-            # The tables do not contain the results of backfills in the replaced generation any more.
+            # After the rollback, the tables do not contain the results of backfills in the replaced generation.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
@@ -180,7 +181,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
 
 
 class _Generation:
-    """A generation of a definition that is built in separate tables, next to the current generation."""
+    """A new generation of a definition, built in separate tables next to the tables of the current generation."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, run: Run) -> None:
         self.lake, self.pipeline, self.run = lake, pipeline, run
@@ -199,7 +200,7 @@ class _Generation:
 
     @property
     def engine(self) -> EngineChoice:
-        """The engine that folds the log; after the switch, the engine that folded the last epochs."""
+        """The engine that folds the log. After the switch, this is the engine that folded the last epochs."""
         return self._fold.side.choice
 
     @property
@@ -209,7 +210,7 @@ class _Generation:
         return fold
 
     def build(self, doing: Doing) -> None:
-        """Fold the log until at most `NEAR` epochs are left, or until `ROUNDS` rounds are done."""
+        """Fold the log until at most `NEAR` epochs are missing, or until `ROUNDS` rounds are done."""
         for _ in range(ROUNDS):
             last = _log_epoch(self.lake, self.pipeline)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
@@ -219,7 +220,10 @@ class _Generation:
             self._fold.follower.follow()
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
-        """Switch to this generation; return the replaced generation, and the seconds with the borrowed lease."""
+        """Switch to this generation.
+
+        Returns the number of the replaced generation, and for how many seconds the lease was borrowed.
+        """
         before, lent = _under_lease(self.lake, self.table, self.run, lambda lease: self._take_over(lease, runs))
         self.folds.close()
         settle(self.lake, self.pipeline.name)
@@ -235,7 +239,8 @@ class _Generation:
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
-            # The new tables were created with the old column ids, which may belong to different columns by now.
+            # The new tables were created with the old column ids, which may belong to different columns after the
+            # change.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )
@@ -258,10 +263,10 @@ def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 
 
 def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
-    """Switch the ledger to another generation under the borrowed lease; return the replaced generation.
+    """Switch the ledger to another generation under the borrowed lease; return the number of the replaced generation.
 
-    A backfill of closed windows takes no lease and may therefore commit in the meantime: the backfill's rows stay in
-    the replaced generation.
+    A backfill of closed windows takes no lease and may therefore commit in the meantime. Its rows stay in the replaced
+    generation.
     """
     while True:
         ledger = lake.table(lease.table)
@@ -276,7 +281,7 @@ def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str]
 
 
 def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
-    """Call `work` at an epoch boundary under the ledger's borrowed lease; return its result and duration in seconds."""
+    """Borrow the ledger's lease at an epoch boundary and call `work`; return its result and its duration in seconds."""
 
     def timed(lease: Lease) -> tuple[int, float]:
         since = time.perf_counter()
@@ -288,7 +293,7 @@ def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int])
 def _sweep(lake: Lake, name: str) -> None:
     """Remove the tables that an earlier run has left behind.
 
-    The tables are removed under the lease, so that no other run is about to switch to these tables.
+    The tables are removed under the lease, so that no other run can switch to them at the same time.
     """
     if not generations_beside(lake, name):
         return
@@ -298,14 +303,14 @@ def _sweep(lake: Lake, name: str) -> None:
 
 
 def _complete(runs: Runs, generation: int) -> None:
-    """Record a run as committed if it died after the switch to its generation."""
+    """Record a run as committed if the run switched to its generation and crashed before its status was recorded."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")
 
 
 def _find_later(runs: Runs, run: Run) -> Run | None:
-    """Return a later run that applies a definition in a higher generation and has not failed, or None."""
+    """Return a later run that applies a definition and has not failed, or None if there is no such run."""
     for other in runs.all():
         if other.kind == "apply" and other.generation > run.generation and other.status in ("started", "committed"):
             return other

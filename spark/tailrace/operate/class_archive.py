@@ -1,4 +1,4 @@
-"""Build the archive of Spark's classes, which lets processes start faster: `python -m tailrace.operate.class_archive`.
+"""Build the archive of Spark's classes, so that Spark starts faster: `python -m tailrace.operate.class_archive`.
 
 A small stream runs, and then Java archives all classes that it has loaded (`engines.spark.class_archive`).
 """
@@ -36,10 +36,10 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.toolchain import ToolchainError, class_path, require_java
 
 _LONGEST = 300
-"""The maximum time in seconds for the run, and for Java to write the archive at the end of the run."""
+"""The maximum time in seconds for the run, including the time in which Java writes the archive."""
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java options for a short run, in which optimizing compilation and concurrent garbage collection do not pay off."""
+"""Java options for a short run, which turn off optimizing compilation and concurrent garbage collection."""
 
 RIDES = Log(name="rides", columns={"city": "string", "fare": "decimal(8,2)", "at": "timestamp"}, event_time="at")
 HOURLY = Pipeline(
@@ -51,10 +51,10 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_archive(settings: Settings) -> Archive:
-    """Create the archive in another process if the archive is missing.
+    """Return the archive. If the archive is missing, create it in another process.
 
-    If this Java cannot create archives, the archive stays missing. Raises `ToolchainError` if Java or a jar is missing,
-    or if the process fails.
+    If this Java version cannot create archives, the archive stays missing. Raises `ToolchainError` if Java or a jar is
+    missing, or if the process fails.
     """
     archive = archive_of(settings.jars, require_java(settings.java_home), class_path(settings.jars))
     if archive.file.is_file():
@@ -71,7 +71,7 @@ def make_archive(settings: Settings) -> Archive:
 
 
 def _train(folder: Path) -> None:
-    """Run a small stream on a lake in a folder, and let Java write an archive of its loaded classes to the folder."""
+    """Run a small stream on a lake in a folder, and let Java write an archive of all loaded classes to the folder."""
     settings = Settings(warehouse=folder / "lake", catalog_uri="", driver_memory="1g", spark_master="local[*]")
     name = "spark.driver.extraJavaOptions"
     options = f'{process_conf(settings)[name]} "-XX:ArchiveClassesAtExit={folder / "classes.jsa"}" {QUIET} {_BRIEF}'
@@ -82,7 +82,7 @@ def _train(folder: Path) -> None:
         _run(spark, Lake(settings), folder / "landing")
     finally:
         spark.stop()
-        # When its input is closed, Java writes the archive and then exits.
+        # Java writes the archive and exits when its standard input is closed.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(_LONGEST)
@@ -103,7 +103,7 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Create the archive in another process or, with a folder as argument, act as that process.
+    """Create the archive in another process. If an argument names a folder, act as the other process instead.
 
     Returns exit status 0 even if no archive was created, because Spark can start without an archive.
     """

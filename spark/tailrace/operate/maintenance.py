@@ -6,14 +6,15 @@ rewritten, expired or deleted, Spark is not started.
 
 Wrong commit times are corrected first (`lake.upkeep.time_mending`).
 
-Then the following steps are done for each table, in this order. The leftovers of dead writers are removed. Small files
-are merged, deletes are applied, and manifests are merged. A commit on top repeats the last epoch's properties. The
-properties of expiring commits are archived, and their snapshots expire together with the files that no other snapshot
-has. Files that no snapshot names are deleted.
+Then the following steps are done for each table, in this order. The tables, branches and tags that crashed writers left
+behind are removed. Small files are merged, deleted rows are removed from the data files, and manifests are merged. If
+necessary, a new commit repeats the last epoch's properties. The properties of expiring commits are archived, and their
+snapshots expire together with the files that no other snapshot uses. Files that no snapshot names are deleted.
 
-Maintenance waits for no other process, and no other process waits for maintenance. A writer whose table was changed
-builds its commit on top of the change (rule X1). A rewrite is dropped if another commit changed its files, and the next
-maintenance repeats it. Two maintenance runs at the same time are therefore harmless.
+Maintenance waits for no other process, and no other process waits for maintenance. A writer whose table was changed by
+maintenance builds its commit on top of the change (rule X1). If another commit changes files that a rewrite would
+replace, the rewrite is dropped, and the next maintenance repeats it. Two maintenance runs at the same time are
+therefore harmless.
 """
 
 from __future__ import annotations
@@ -58,39 +59,40 @@ from tailrace.model.definition.definition import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3
-"""The maximum number of attempts at a rewrite or an expiry that other commits interrupt."""
+"""The maximum number of attempts to rewrite files or expire snapshots, if other commits interfere."""
 
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
 )
-"""The errors that an interfering commit of another writer causes.
+"""The errors that are caused by another writer's commit to the same table.
 
-Iceberg raises the last of these errors if more snapshots are to expire than the table still has, because its writer has
-trimmed the table: Iceberg then allocates an array with a negative size.
+Iceberg raises the last of these errors if the other writer has expired snapshots, so that fewer snapshots are left than
+should expire: Iceberg then allocates an array with a negative size.
 """
 
 _ORPHANS = "tailrace_orphans"
-"""The name of the view that lists unreferenced files for the Iceberg procedure that deletes them."""
+"""The name of the view with the files to delete, which no snapshot names. An Iceberg procedure reads the view."""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
     "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
     "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
 }
-"""For each Iceberg procedure, the result columns with the numbers of old and of new files."""
+"""The two result columns of each Iceberg procedure that contain the number of old files and the number of new files."""
 
 
 class MaintenanceError(LakeError):
-    """Maintenance failed. Completed steps remain in effect, and no step is half done."""
+    """Raised if maintenance failed. Completed steps remain in effect, and no step is half done."""
 
 
 @dataclass(frozen=True)
 class TableMaintenance:
-    """The result of maintaining a table; `rewritten` has the numbers of old and new files, by kind of file.
+    """The result of maintaining a table.
 
-    `expired` is the number of expired snapshots, `deleted` is the number of files deleted with them, and `orphans` is
-    the number of deleted files that no snapshot named. `names` are the removed branches and tags. `overtaken` lists the
-    procedures that other commits interrupted in every attempt; `by_spark` lists the procedures that Spark ran.
+    `rewritten` maps each kind of files to the number of old files and the number of new files. `expired` is the number
+    of expired snapshots, `deleted` is the number of files deleted with them, and `orphans` is the number of deleted
+    files that no snapshot named. `names` are the removed branches and tags. `overtaken` lists the procedures that other
+    commits interrupted in every attempt; `by_spark` lists the procedures that Spark ran.
     """
 
     table: str
@@ -106,7 +108,9 @@ class TableMaintenance:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """The results of maintaining a definition's tables, and the `dropped` tables of dead writers.
+    """The results of maintaining a definition's tables.
+
+    `dropped` lists the tables that crashed writers had left behind and that were removed.
 
     `times` lists the tables whose commit times were corrected; `times_left` lists the tables whose commit times are
     still wrong.
@@ -121,15 +125,15 @@ class Maintenance:
 def maintain(
     spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition and of its inputs, and their registries.
+    """Maintain the tables of a definition, the tables of its inputs, and the registries of claimed ids.
 
     `watch` is called with the name of each table. Spark is started if a table needs it. Raises `LakeError` if there are
     no tables yet, and `MaintenanceError` if the maintenance of a table failed.
     """
     session, registries = when_needed(spark), registry_lake(lake)
     claimed = [one.table for one in registry_contracts(definition)]
-    # Correct the times first, because Spark refuses tables with wrong times, and because ages are computed from the
-    # times.
+    # Correct wrong commit times first, because Spark refuses tables with wrong times, and the ages of snapshots depend
+    # on the times.
     own = [one.name for one in upkeep_tables(lake, definition)]
     times = [*mend_times(lake, own), *mend_times(registries, claimed)]
     left = [] if can_mend(lake) else wrong_times(lake, own)
@@ -146,7 +150,7 @@ def maintain(
 
     for need in plan.needs:
         maintain_table(lake, need.table, need)
-    # The first archiving of a table's commits creates the archive's table, which is maintained here.
+    # When the commits of a table are archived for the first time, the archive table is created, so maintain it here.
     known = {need.table.name for need in plan.needs}
     for table in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         maintain_table(lake, table)
@@ -158,7 +162,7 @@ def maintain(
 
 @dataclass
 class _Table:
-    """The maintenance of one table."""
+    """The maintenance of a single table."""
 
     spark: Callable[[], SparkSession]
     lake: Lake
@@ -187,7 +191,7 @@ class _Table:
     def _merge_here(self, upkeep: Need) -> tuple[int, int]:
         """Merge small files in this process if the settings allow it and the files fit into memory.
 
-        Returns the numbers of old and new files.
+        Returns the number of old files and the number of new files.
         """
         settings = self.lake.settings
         if settings.engine == "spark" or upkeep.deletes or not upkeep.rewrites:
@@ -202,7 +206,7 @@ class _Table:
         return (what, (taken, made)) if taken else None
 
     def _expire(self) -> tuple[int, int]:
-        """Archive and expire snapshots that are not needed.
+        """Expire the snapshots that are not needed, and archive the properties of their commits.
 
         Returns the number of expired snapshots and the number of deleted files.
         """
@@ -218,30 +222,32 @@ class _Table:
         if not going.removed:
             return 0, 0
         ids = ", ".join(f"{snapshot}L" for snapshot in going.removed)
-        # The call names the snapshots; with a cutoff time this long ago, no other snapshot expires by its age.
+        # The call lists the snapshots to expire. The cutoff time is so long ago that no other snapshot expires because
+        # of its age.
         row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
         if self.table.stage is not None and generations_beside(self.lake, self.table.stage.name):
-            # A generation is being built in a subfolder of the table, and no snapshot of the table names its files yet.
+            # Keep all files while a generation is being built in a subfolder of the table: no snapshot of the table
+            # names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
         older = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
-            # Iceberg's file client lists the files, because Hadoop may have no client for S3.
+            # Let Iceberg's own file client list the files, because Hadoop may have no client for S3.
             return len(self._rows("remove_orphan_files", f"{older}, prefix_listing => true"))
         files = orphans(self.lake, self.table.name, until)
         if not files:
             return 0
-        # Iceberg considers only these files, and keeps the files that a snapshot names by now.
+        # Iceberg deletes only files in this list, and keeps a file that a snapshot has named since the list was made.
         columns = "file_path string, last_modified timestamp"
         rows = [(file, until - timedelta(seconds=1)) for file in files]
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
     def _try(self, what: str, work: Callable[[], Any]) -> Any:
-        """Return the result of `work`; None if other commits interrupted all `TRIES` attempts."""
+        """Return the result of `work`. Return None if other commits interrupted all `TRIES` attempts."""
         for _ in range(TRIES):
             try:
                 return work()
@@ -263,7 +269,7 @@ class _Table:
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
     def _explain(self, what: str, error: Exception) -> MaintenanceError:
-        # The Python error only states that a call to the JVM failed.
+        # The Python error only says that a call to the JVM failed, so use the message of the Java error.
         words = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
         first = words.split("\n", 1)[0]
         return MaintenanceError(
@@ -273,7 +279,7 @@ class _Table:
 
 
 def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
-    """Return the rewrites that a table needs; each rewrite has a kind of files, a procedure, and its arguments."""
+    """Return the rewrites that a table needs. A rewrite consists of a kind of files, a procedure, and its arguments."""
     steps = []
     if upkeep.rewrites or upkeep.applies:
         order = "strategy => 'sort', " if upkeep.sorted else ""

@@ -1,1 +1,1 @@
-"""The plan of a definition: `stages` has its parts, `plans` makes it for each kind, and `explainer` shows it."""
+"""Plans of definitions. `stages` has the parts of a plan, `plans` creates plans, and `explainer` presents them."""

@@ -1,4 +1,4 @@
-"""The plan of a computation, whose Python code is called for each key on either engine."""
+"""Create the plan of a computation. On either engine, the computation's Python code is called for each key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.plan.stages import (
 
 
 def computation_plan(computation: Computation, begin: Beginning) -> KindPlan:
-    """Return the plan of a computation, in a stream that begins as `begin` describes."""
+    """Return the plan of a computation in a stream whose first epoch runs as `begin` describes."""
     columns = tuple(
         StateColumn(name, field.type, "" if field.default is None else f"{field.default!r} before one was set")
         for name, field in computation.fields.items()

@@ -1,6 +1,6 @@
-"""The effect of a changed definition on its tables, and the cost of the change; nothing is changed.
+"""Determine how a changed definition affects its tables, and how much the change costs, without changing anything.
 
-Everything is read from the catalog, the tables' manifests and the table of runs, without a JVM.
+All facts are read from the catalog, the tables' manifests and the table of runs, without a JVM.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ from tailrace.model.logs.log import Log
 from tailrace.model.windows.windows import Window
 
 RATE = 1_000_000
-"""The estimated records per second if the lake has no earlier run: the rate of a backfill of a million records in a
-warm session on 2 cores (docs/performance.md, B1)."""
+"""The assumed number of records per second if the definition has no earlier run. It is the rate of a backfill of a
+million records in a warm session on 2 cores (docs/performance.md, B1).
+"""
 
 START = 15.0
-"""The seconds of each build besides reading: the start of Spark, and the switch at an epoch boundary."""
+"""The time, in seconds, that a build takes in addition to reading: the start of Spark, and the switch at an epoch
+boundary.
+"""
 
 
 @dataclass(frozen=True)
 class LogSize:
-    """The size of a definition's logs: records, bytes of files, rejected records, and the first and last epoch.
+    """The total size of a definition's logs: records, bytes, rejected records, and the range of epochs.
 
-    Epochs before the first were trimmed, or had no record. `events` has the first and the last event time.
+    `epochs` has the first and last epoch with a record in the logs; earlier epochs were trimmed or had no record.
+    `events` has the first and last event time in the logs.
     """
 
     records: int
@@ -49,9 +53,9 @@ class LogSize:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated duration of a build, in seconds, at `rate` records a second.
+    """The estimated duration of a build, in seconds, at `rate` records per second.
 
-    `measured` is the run that had this rate; None if the rate is `RATE`.
+    `measured` is the run in which this rate was measured. `measured` is None if `rate` is the assumed `RATE`.
     """
 
     seconds: float
@@ -61,11 +65,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """The differences between a definition and its tables. `parts` has the parts that differ, before and after.
+    """The differences between a definition and its tables.
 
-    `generation` is the current generation of the tables, None if there are no tables; `before` has the earlier
-    generations that are kept. `log` is None if there is no log. `refused` is the reason why the definition cannot be
-    applied, and `readers` names the definitions that read its panes.
+    `parts` maps each part of the definition that differs to its value in the tables and its new value. `generation` is
+    the current generation of the tables, or None if there are no tables. `before` lists the earlier generations that
+    are kept. `log` is the total size of the definition's logs, or None if one of these logs does not exist. `refused`
+    is the reason for which the definition cannot be applied; it is None if the definition can be applied. `readers`
+    names the definitions that read the panes of this definition.
     """
 
     change: Change
@@ -90,7 +96,8 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
     kind = Change.NOTHING if same else change(was, means)
     if kind is Change.NOTHING and not same:
-        # Only the fingerprints differ, because an older version of Tailrace made the tables.
+        # No part of the definition differs. Only the fingerprints differ, because an older version of Tailrace wrote
+        # the tables.
         kind = Change.UNKNOWN
     parts = differing_parts(was, means) if was is not None and not same else {}
     return ChangePlan(
@@ -106,7 +113,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
 
 
 def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
-    """Measure several logs together, by their manifests."""
+    """Return the total size of several logs, as their manifests report it."""
     tables = [lake.table(log.name) for log in logs]
     rejected = [table for log in logs if (table := lake.find(rejected_name(log.name))) is not None]
     sizes = [TableSize.of(table) for table in tables]
@@ -122,7 +129,10 @@ def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
-    """Estimate the time to fold the records of a log, at the rate of the definition's last committed `apply` run."""
+    """Estimate the time to fold all records of the logs.
+
+    The rate is that of the definition's last committed `apply` run, or `RATE` if there is no such run.
+    """
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):
         each = [_totals(lake.table(log.name)) for log in pipeline.sources]
@@ -137,7 +147,7 @@ def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
 
 
 def _totals(log: Table) -> dict[int, int]:
-    """Count the records of a log as of each epoch whose snapshot is kept."""
+    """Return the total number of records in a log after each epoch whose snapshot is kept."""
     totals: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")
@@ -147,7 +157,10 @@ def _totals(log: Table) -> dict[int, int]:
 
 
 def _bounds(table: Table, column: str) -> list[int]:
-    """List the bounds of a column in the statistics of the files; none if no file has them."""
+    """List the lower and upper bounds of a column from the statistics of a table's data files.
+
+    The list is empty if no file has statistics for the column.
+    """
     live = match_names(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
@@ -160,7 +173,10 @@ def _bounds(table: Table, column: str) -> list[int]:
 
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
-    """Find the definitions that read a pipeline's panes, by the definitions in the properties of the ledgers."""
+    """Return the names of the definitions that read a pipeline's panes.
+
+    These definitions are found through the properties of all ledgers in the lake.
+    """
     tables = [name for name in lake.tables if name.endswith(LEDGER)]
     meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
     return [name for name, text in meanings.items() if text and decode_meaning(text).get("reads") == pipeline.name]

@@ -1,4 +1,4 @@
-"""The presentation of a plan: text for people, and JSON data for programs."""
+"""Present a plan, either as text for people or as JSON data for programs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _COLOURS = {Execution.DUCKDB: "green", Execution.SPARK: "green", Execution.PYTHON: "yellow", Execution.PROCESS: "cyan"}
 
 Sizes: TypeAlias = "Mapping[str, TableSize]"
-"""The sizes of the existing tables, by table name."""
+"""A mapping from the name of each existing table to its size."""
 
 
 def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:
-    """Lay out a plan as a page of text, with the sizes of the existing tables."""
+    """Return a plan as a page of text that includes the sizes of the existing tables."""
     definition, state = plan.definition, plan.kind.state
     identity = f"fingerprint {definition.fingerprint}"
     kept = () if state is None else (_heading(f"kept for {state.of}"), _state(state), "")
@@ -45,7 +45,7 @@ def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:
 
 
 def plan_data(plan: Plan, sizes: Sizes) -> dict[str, Any]:
-    """Return a plan as JSON data; lengths of time are in microseconds."""
+    """Return a plan as JSON data. Durations are in microseconds."""
     definition, kind = plan.definition, plan.kind
     made: dict[str, Any] = {
         definition.kind_name: definition.name,
@@ -65,7 +65,7 @@ def plan_data(plan: Plan, sizes: Sizes) -> dict[str, Any]:
 
 
 def inputs_text(definition: Definition) -> str:
-    """Name the logs, or the earlier definitions, that a definition reads.
+    """Return the names of a definition's inputs, which are logs or earlier definitions.
 
     >>> from tailrace.model.samples.visits import example
     >>> inputs_text(example())
@@ -76,14 +76,16 @@ def inputs_text(definition: Definition) -> str:
 
 
 def sql_page(query: PlannedQuery) -> Text:
-    """Lay out a SQL text of a plan under its name."""
+    """Return one of a plan's SQL texts, formatted and highlighted, with a heading that names it."""
     text = format_sql(query.text)
     lexed = Syntax(text, "sql", theme="ansi_dark", background_color="default").highlight(text)
     return Text("\n").join([Text(f"-- {query.name}, by {query.by.value}: {query.gives}", style="bold"), lexed])
 
 
 def format_sql(sql: str, width: int = 80) -> str:
-    """Break a SQL text into lines at its clauses, and at the first comma past a width; only white space is changed.
+    """Break a SQL text into lines: before each clause, and at the first comma after `width` characters.
+
+    Only white space is changed.
 
     >>> print(format_sql("SELECT a FROM (SELECT 1 AS a) WHERE a > 0"))
     SELECT a
@@ -120,7 +122,7 @@ def _heading(text: str) -> Text:
 
 
 def _grid(*folded: bool) -> Table:
-    """Make a table without borders and headings; `folded` says for each column whether its text may wrap."""
+    """Create a table without borders and headings. `folded` states for each column whether its text may wrap."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for folds in folded:
         made.add_column(overflow="fold" if folds else "ellipsis", no_wrap=not folds)
@@ -130,7 +132,7 @@ def _grid(*folded: bool) -> Table:
 def _stages(stages: Iterable[Stage]) -> Table:
     made, reasons = _grid(False, False, False, True), set[str]()
     for number, stage in enumerate(stages, 1):
-        # A reason that several stages share is shown once.
+        # If several stages have the same reason, the reason is shown only at the first of these stages.
         why = [] if stage.why in reasons | {""} else [Text(stage.why, style="dim")]
         reasons.add(stage.why)
         lines = Text("\n").join([*map(Text, stage.says), *why])

@@ -1,4 +1,7 @@
-"""The plan of a join: the records of an epoch meet one another and the kept records of the other side."""
+"""Create the plan of a join.
+
+In each epoch, new records are joined with one another and with kept records of the other side.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tailrace.sql.terms import Relation
 
 
 def join_plan(join: Join, begin: Beginning) -> KindPlan:
-    """Return the plan of a join, in a stream that begins as `begin` describes."""
+    """Return the plan of a join in a stream whose first epoch runs as `begin` describes."""
     held, gone, stay, new = (
         {side: Relation(f"{which}_{side}") for side in SIDES} for which in ("kept", "gone", "staying", "new")
     )

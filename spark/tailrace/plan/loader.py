@@ -1,4 +1,4 @@
-"""Load definitions from Python files, as `pipelines/flights.py` or `pipelines/flights.py:hourly_departures`."""
+"""Load definitions from Python files, such as `pipelines/flights.py` or `pipelines/flights.py:hourly_departures`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class LoadError(TailraceError, ValueError):
-    """A definition file cannot be loaded. The message starts with the file and, if known, the line."""
+    """Raised if a definition file cannot be loaded. The message starts with the file and, if it is known, the line."""
 
 
 _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 
 
 def load(definition: str) -> Pipeline:
-    """Load a pipeline as `load_any` does. Raises `LoadError` if the definition has no windows."""
+    """Load a pipeline from `FILE` or `FILE:NAME`. Raises `LoadError` if the definition has no windows."""
     loaded = load_any(definition)
     if not loaded.windowed:
         raise _no_windows(definition, loaded)
@@ -33,7 +33,10 @@ def load(definition: str) -> Pipeline:
 
 
 def load_ranged(definition: str) -> Ranged:
-    """Load a definition as `load_any` does. Raises `LoadError` if no range of it can be computed again."""
+    """Load a definition from `FILE` or `FILE:NAME`.
+
+    Raises `LoadError` if no range of the definition can be recomputed, as is the case for a computation.
+    """
     loaded = load_any(definition)
     if not loaded.recomputable:
         raise _no_windows(definition, loaded)
@@ -51,17 +54,19 @@ def _no_windows(definition: str, loaded: Definition) -> LoadError:
 
 
 def load_any(definition: str) -> Definition:
-    """Load a definition by `FILE` or `FILE:NAME`. `NAME` is the name of the definition or of its variable.
+    """Load a definition from `FILE` or `FILE:NAME`.
 
-    The file is run as a separate module, which can import the other files of its folder. Raises `LoadError` if the file
-    does not exist or fails, if it holds no definition, or if it holds several and none is named.
+    `NAME` is the name of the definition, or of its variable in the file. The file is run as a separate module, which
+    can import the other files of its folder. Raises `LoadError` if the file does not exist, if running it fails, if it
+    contains no definition, or if it contains several definitions and `NAME` does not select one.
     """
     path, name = _split(definition)
     variables = _pipelines(path)
     if not variables:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in variables}
-    # An earlier stage is a part of the definition that reads it.
+    # If another definition of the file reads a stage, the stage is a part of that definition, and is loaded only by its
+    # name.
     earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
     last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
     if name is None and len(last) == 1:
@@ -79,7 +84,7 @@ def load_any(definition: str) -> Definition:
 
 
 def load_all(definitions: Sequence[str]) -> list[Definition]:
-    """Load several definitions. Raises `LoadError` if two have the same name."""
+    """Load several definitions. Raises `LoadError` if two definitions have the same name."""
     pipelines = [load_any(definition) for definition in definitions]
     names = [pipeline.name for pipeline in pipelines]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -98,10 +103,10 @@ def _split(definition: str) -> tuple[Path, str | None]:
 
 
 def _pipelines(path: Path) -> list[tuple[str, Definition]]:
-    """Run a file, and return its definitions with their variables, in the order of the file."""
+    """Run a file, and return its definitions as pairs of variable name and definition, in the order of the file."""
     module = ModuleType(f"tailrace_definition_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}")
     module.__file__ = str(path)
-    # `dataclass` looks up the module of a class by name.
+    # The module has to be registered, because `dataclass` looks up the module of a class by name.
     sys.modules[module.__name__] = module
     try:
         source = path.read_bytes()
@@ -119,12 +124,15 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
         ) from error
     finally:
         del sys.modules[module.__name__]
-    # A kind may be defined outside of the package.
+    # All instances of `Definition` are returned, because a kind of definition may be defined outside of this package.
     return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """Return `:LINE` for the last line of the file in the trace of the error; an empty text if there is none."""
+    """Return `:LINE` for the last line of the file in the error's stack trace.
+
+    Returns an empty text if the stack trace has no line of the file.
+    """
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f":{lines[-1]}" if lines else ""
 

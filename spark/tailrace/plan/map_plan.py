@@ -1,4 +1,4 @@
-"""The plan of a map: an epoch is one query over the epoch's records, and one append to the ledger."""
+"""Create the plan of a map. An epoch consists of one query over its records and one append to the ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tailrace.sql.terms import Relation
 
 
 def map_plan(definition: Map, begin: Beginning) -> KindPlan:
-    """Return the plan of a map, in a stream that begins as `begin` describes."""
+    """Return the plan of a map in a stream whose first epoch runs as `begin` describes."""
     stages = tuple(_stages(definition, begin))
     return KindPlan(stages, tuple(_queries(definition, begin)), None, definition.produced.columns)
 
@@ -33,7 +33,7 @@ def map_plan(definition: Map, begin: Beginning) -> KindPlan:
 def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
     log, sql = definition.log, begin.sql
     yield read_stage(log, begin)
-    # If one step is written for Spark, Spark runs all steps.
+    # If one of the map's steps is written for Spark, Spark runs all of its steps.
     steps = Execution.SPARK if needs_spark(definition) else sql
     for step in definition.each:
         yield stage("step", Execution.PYTHON if isinstance(step, Each) else steps, written(step))
@@ -47,7 +47,10 @@ def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
 
 
 def _queries(definition: Map, begin: Beginning) -> Iterator[PlannedQuery]:
-    """Yield the SQL text that makes the ledger's rows from an epoch's records; none if a step is Python code."""
+    """Yield the SQL text that computes the ledger's rows from an epoch's records.
+
+    If a step is Python code, there is no such text.
+    """
     records = query_steps(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is not None:
         records = accepted_records(records) if may_fail(definition) else records

@@ -1,4 +1,4 @@
-"""The plan of a pipeline. Its SQL texts come from the functions that streams use (`tailrace.sql`)."""
+"""Create the plan of a pipeline. Its SQL texts come from the same functions that streams use (`tailrace.sql`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tailrace.sql.terms import Relation, Sql
 
 
 def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
-    """Return the plan of a pipeline, in a stream that begins as `begin` describes."""
+    """Return the plan of a pipeline in a stream whose first epoch runs as `begin` describes."""
     made = _PipelinePlan(pipeline, begin)
     follow = (made.follow(),) if begin.answers else ()
     return KindPlan((*made.stages(), *follow), tuple(made.queries()), made.state())
@@ -49,7 +49,7 @@ def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
 
 @dataclass(frozen=True)
 class _PipelinePlan:
-    """A pipeline, and the beginning of its stream."""
+    """The plan of a pipeline, for a stream whose first epoch runs as `begin` describes."""
 
     pipeline: Pipeline
     begin: Beginning
@@ -60,12 +60,12 @@ class _PipelinePlan:
 
     @property
     def in_driver(self) -> bool:
-        """Whether Spark's driver, this process, holds the open windows, and the executors add up the records."""
+        """Whether this process (Spark's driver) holds the open windows, while executors only aggregate records."""
         return not self.begin.here and self.begin.windows_in_driver and sql_alone(self.pipeline)
 
     @property
     def here(self) -> bool:
-        """Whether DuckDB in this process holds the open windows."""
+        """Whether DuckDB holds the open windows in this process."""
         return self.begin.here or self.in_driver
 
     @property
@@ -75,9 +75,10 @@ class _PipelinePlan:
         return Commit.BRANCH if self.way is Way.PYTHON else Commit.BY_SIZE
 
     def stages(self) -> Iterator[Stage]:
-        """Yield the stages of an epoch, up to and including its commit to the ledger."""
+        """Yield the stages of an epoch in order; the last of these stages commits to the ledger."""
         pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
-        # The executor for the records of an epoch, and the executor for the windows.
+        # `for_records` is the executor of the stages on an epoch's records; `for_windows` is the executor of the stages
+        # on windows.
         for_records = Execution.PYTHON if python else self.begin.sql
         for_windows = Execution.PYTHON if python else Execution.DUCKDB if self.here else Execution.SPARK
         place = "with the windows that it touches" if self.here else "on the executors, a bucket of keys at a time"
@@ -156,7 +157,10 @@ class _PipelinePlan:
         yield ledger_stage(pipeline, self.commit, *kinds, query=by(LEDGER))
 
     def follow(self) -> Stage:
-        """Make the stage that updates the answers from the ledger; only a higher version changes a row (V1, X2)."""
+        """Return the stage that updates the answers from the ledger.
+
+        A row changes only if the new version is higher (V1, X2).
+        """
         version = ("generation", "epoch", "pane_index")
         why = "files of changed windows are rewritten, in one commit"
         if not self.begin.here:
@@ -195,7 +199,7 @@ class _PipelinePlan:
         )  # fmt: skip
 
     def _readers(self) -> str:
-        """Name the readers of a log's files and topics."""
+        """Return a text that names the readers of a log's files and topics."""
         log = self.pipeline.log
         if log.signed:
             return f"a table's changes, added and taken back: {_READERS[log.messages]}"
@@ -220,9 +224,9 @@ class _PipelinePlan:
         yield stage("prepare", by, *steps, kept, why=why, steps=steps, keep=keep)
 
     def queries(self) -> Iterator[PlannedQuery]:
-        """Yield the SQL texts of an epoch over views with plain names, as the engine composes them.
+        """Yield the SQL texts of an epoch as the engine composes them, except that they read views with plain names.
 
-        If Python code folds the windows, no text computes windows.
+        If Python code folds the windows, no SQL text computes windows.
         """
         pipeline, here = self.pipeline, self.here
         texts = EpochTexts(pipeline, _NAMES, in_process=here)
@@ -256,7 +260,7 @@ class _PipelinePlan:
         yield restore
 
     def state(self) -> KeptState:
-        """Describe the state that is kept for each key and window."""
+        """Return a description of the state that is kept for each key and window."""
         pipeline, rules = self.pipeline, Transition(self.pipeline, Sql())
         types = {name: pipeline.columns[name] for name in pipeline.key}
         columns = [StateColumn(name, type, "key", _bytes(type)) for name, type in types.items()]
@@ -288,21 +292,21 @@ LEDGER, PANES, TOO_LATE, REFUSED, STATE, RESTORE = "ledger", "panes", "too_late"
 """The names of the plan's SQL texts."""
 
 _NAMES, _LEDGER = {name: Relation(name) for name in VIEWS}, Relation("ledger")
-"""The names of the views that the plan's SQL texts read."""
+"""The relations that the plan's SQL texts read: a view for each name, and the ledger."""
 
 _READERS = {
     "json": "Arrow's reader of JSON",
     "avro": "fastavro, by the schemas of a registry",
     "protobuf": "Google's Protobuf, by the schemas of a registry",
 }
-"""The reader of a topic's messages, by message format."""
+"""A mapping from message format to a text that describes the reader of a Kafka topic's messages."""
 
 _HAPPENED = {
     END_OF_WINDOW: "its window's end",
     EARLIEST: "its window's first record",
     LATEST: "its window's last record",
 }
-"""The event time of an answer of an earlier stage, by its `timestamp`."""
+"""A mapping from the option `timestamp` of an earlier stage to a text that describes the event time of its answers."""
 
 _ACCUMULATES = {
     "discarding": "discarding: a pane holds what came since the one before",
@@ -312,9 +316,10 @@ _ACCUMULATES = {
 
 
 def _watermark(pipeline: Pipeline) -> Stage:
-    """Make the stage that advances the watermark: the minimum of the partitions' watermarks (T3).
+    """Return the stage that advances the watermark to the minimum of the partitions' watermarks (T3).
 
-    A later stage has the watermark of the stage before it, up to the oldest timestamp that an open window there holds.
+    In a later stage, the watermark is that of the stage before it, but not later than the oldest timestamp that an open
+    window of the stage before it can still output.
     """
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
 
@@ -407,14 +412,14 @@ def _bytes(type: str) -> int | None:
 
 
 def _overlapping(pipeline: Pipeline) -> int | None:
-    """Estimate the number of open windows of a busy key; None if the number depends on the data."""
+    """Estimate how many windows of a busy key are open at once. Returns None if the number depends on the data."""
     where, log = pipeline.where, pipeline.log
     if isinstance(where, Global):
         return 1
     if where.longest is None:
         return None
     every = duration(where.every) if isinstance(where, Sliding) else where.longest
-    # The time from the start of the oldest open window to the latest event: the window's size, its lateness, and the
-    # disorder.
+    # `alive` is the time from the start of the oldest open window to the latest event: the sum of the window's size,
+    # the allowed lateness, and the maximum disorder.
     alive = where.longest + pipeline.lateness + duration(log.strategy.bound or timedelta(0))
     return -(-alive // every)

@@ -1,6 +1,6 @@
-"""Make the plan of any definition: the work of a stream in an epoch, on the engine on which the stream begins.
+"""Create the plan of any definition: the work of one epoch of a stream, on the engine with which the stream begins.
 
-`plan_kind` has an entry for each kind of definition. A new kind registers its function there.
+`plan_kind` has a function for each kind of definition. To support a new kind, register a function with `plan_kind`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tailrace.settings import Settings
 
 @singledispatch
 def plan_kind(definition: Definition, begin: Beginning) -> KindPlan:
-    """Plan an epoch of a definition, in a stream with this beginning."""
+    """Return the plan of an epoch of a definition, in a stream whose first epoch runs as `begin` describes."""
     raise KindError("plan", definition)
 
 
@@ -37,7 +37,7 @@ plan_kind.register(Join, join_plan)
 
 
 def plan(definition: Definition, settings: Settings, *, answers: bool = True) -> Plan:
-    """Plan a definition on the engine on which a stream with these settings begins.
+    """Return the plan of a definition, on the engine with which a stream with these settings begins.
 
     >>> from tailrace.model.samples.visits import example
     >>> made = plan(example(), Settings(engine="duckdb"))
@@ -51,7 +51,10 @@ def plan(definition: Definition, settings: Settings, *, answers: bool = True) ->
 
 
 def plans(definitions: Iterable[Definition], settings: Settings) -> Sequence[Plan]:
-    """Plan definitions and all definitions that they read; each plan comes after the plans of its inputs."""
+    """Return the plans of the definitions and of all definitions that they read.
+
+    A plan comes after the plans of its inputs.
+    """
     given = tuple(definitions)
     answered = keeping_answers(given)
     stages = {stage.name: stage for one in given for stage in chain(one)}

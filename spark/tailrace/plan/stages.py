@@ -1,4 +1,4 @@
-"""The parts of a plan: the stages of an epoch in order (rule T4), the state between epochs, and the SQL texts."""
+"""The parts of a plan: the stages of an epoch in order (rule T4), the state kept between epochs, and the SQL texts."""
 
 from __future__ import annotations
 
@@ -16,32 +16,40 @@ from tailrace.sql.terms import Query
 
 
 class Execution(Enum):
-    """The executor of a stage."""
+    """The executor of a stage: a query engine, Python code, or this process."""
 
     DUCKDB = "duckdb"
-    """DuckDB in this process; the stage is SQL."""
+    """The stage is SQL that DuckDB runs in this process."""
     SPARK = "spark"
-    """Spark's executors; the stage is SQL, a read, or a write."""
+    """The stage is SQL, a read or a write that Spark's executors run."""
     PYTHON = "python"
-    """Python code that is called for records or keys in Arrow batches, in this process or on the executors."""
+    """The stage is Python code that is called for records or keys in Arrow batches, in this process or on the
+    executors.
+    """
     PROCESS = "process"
-    """This process, which may be Spark's driver; the stage is a read of files, a few numbers, or a commit."""
+    """The stage is done by this process, which may be Spark's driver: it reads files, computes a few numbers, or
+    commits.
+    """
 
 
 class Commit(Enum):
-    """The way in which the rows of an epoch enter the ledger (`lake.commit.branch`)."""
+    """The way in which an epoch's rows are written to the ledger (`lake.commit.branch`)."""
 
     FILES = "files"
-    """This process writes files, and one commit adds them to the table."""
+    """This process writes files, and one commit adds the files to the table."""
     BRANCH = "branch"
-    """Spark appends to the writer's branch, and then main is moved to that branch."""
+    """Spark appends the rows to the writer's branch, and then the branch `main` is moved to the head of that branch."""
     BY_SIZE = "by_size"
-    """This process writes few rows as files, and Spark appends many rows."""
+    """If there are few rows, this process writes them as files. If there are many rows, Spark appends them."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The beginning of a stream: its engine, whether Spark's driver may hold windows, whether answers have a table."""
+    """The conditions under which a stream begins.
+
+    `choice` is the engine with which the stream begins. `windows_in_driver` states whether Spark's driver may hold open
+    windows. `answers` states whether the stream writes the answers to a table.
+    """
 
     choice: EngineChoice
     windows_in_driver: bool = True
@@ -49,26 +57,26 @@ class Beginning:
 
     @property
     def here(self) -> bool:
-        """Whether DuckDB, in this process, folds whole epochs."""
+        """Whether DuckDB folds whole epochs in this process."""
         return self.choice.engine is Engine.DUCKDB
 
     @property
     def sql(self) -> Execution:
-        """The executor of SQL over an epoch's records."""
+        """The executor that runs SQL over an epoch's records."""
         return Execution.DUCKDB if self.here else Execution.SPARK
 
     @property
     def commit(self) -> Commit:
-        """The way in which the engine's rows enter a ledger."""
+        """The way in which the engine's rows are written to a ledger."""
         return Commit.FILES if self.here else Commit.BRANCH
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of an epoch: its name, its executor, and its description; `why` is the reason for the executor.
+    """A stage of an epoch: its name, its executor (`execution`), and its description (`says`).
 
-    `query` names the stage's SQL text, if it has one. `facts` has the definition's options for the stage, for programs;
-    lengths of time are in microseconds.
+    `why` is the reason for the choice of the executor. `query` is the name of the stage's SQL text, or empty. `facts`
+    contains the definition's options that concern the stage, for programs; durations are in microseconds.
     """
 
     name: str
@@ -80,17 +88,21 @@ class Stage:
 
 
 def stage(name: str, execution: Execution, *says: str, why: str = "", query: str = "", **facts: Any) -> Stage:
-    """Make a stage; empty lines of the description are left out."""
+    """Create a stage. Empty lines are removed from its description."""
     return Stage(name, execution, tuple(filter(None, says)), why, query, facts)
 
 
 def reader(log: Log, begin: Beginning) -> Execution:
-    """Return the executor that reads a log: this process, if DuckDB folds and sources land in the log."""
+    """Return the executor that reads a log.
+
+    This is the process itself if the stream begins on DuckDB and sources write to the log; otherwise it is the executor
+    of SQL.
+    """
     return Execution.PROCESS if begin.here and all(part.landed for part in log.parts) else begin.sql
 
 
 def read_stage(log: Log, begin: Beginning) -> Stage:
-    """Make the stage that reads an epoch's records."""
+    """Return the stage that reads an epoch's records from a log."""
     if len(log.parts) > 1:
         taken = f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
     else:
@@ -108,7 +120,7 @@ _WRITES = {
 
 
 def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str = "") -> Stage:
-    """Make the stage that commits rows of these kinds to the ledger, after the commit of the log (rule X2)."""
+    """Return the stage that commits rows of the given kinds to the ledger, after the commit of the log (rule X2)."""
     table = ledger_name(definition.name)
     by = Execution.PROCESS if commit is Commit.FILES else Execution.SPARK
     says = f"to {table}: {', '.join(kinds)}, one commit an epoch"
@@ -117,7 +129,11 @@ def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A SQL text of an epoch: `gives` describes its rows, and `common` is the text in the common dialect."""
+    """A SQL text of an epoch.
+
+    `gives` describes the rows of the query's result; `common` is the text before its translation to the dialect of the
+    engine that runs it.
+    """
 
     name: str
     gives: str
@@ -126,10 +142,11 @@ class PlannedQuery:
 
     @property
     def text(self) -> str:
-        """The text in the dialect of its engine, as it runs except for the names of views."""
+        """The text in the dialect of its engine. Only the names of views differ from the text that the engine runs."""
         if self.by is not Execution.DUCKDB:
             return self.common
-        # Imported here, because the translator takes longer to load than all other modules of a page.
+        # The dialect module is imported here, because it takes longer to load than all other modules that a page with a
+        # plan needs.
         from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 
         return in_duckdb_once(self.common)
@@ -137,7 +154,10 @@ class PlannedQuery:
 
 @dataclass(frozen=True)
 class StateColumn:
-    """A column of the state; `holds` describes it. `bytes` is its size in memory, None if not fixed."""
+    """A column of the state that is kept between epochs. `holds` describes the column's content.
+
+    `bytes` is the size of a value in memory, or None if the size is not fixed.
+    """
 
     name: str
     type: str
@@ -147,7 +167,11 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class KeptState:
-    """The state between epochs: its owners (`of`), its place, its columns, and its duration (`says`)."""
+    """The state that is kept between epochs.
+
+    `of` describes the keys or windows to which the state belongs, `place` describes where the state is kept, and `says`
+    describes how long the state is kept.
+    """
 
     of: str
     place: str
@@ -157,13 +181,16 @@ class KeptState:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the state of one window or key, without texts."""
+        """The size of the state of one window or key, in bytes, without columns whose size is not fixed."""
         return sum(column.bytes or 0 for column in self.columns)
 
 
 @dataclass(frozen=True)
 class KindPlan:
-    """The part of a plan that depends on the kind of definition. `gives` has the columns that readers get."""
+    """The part of a plan that depends on the kind of definition.
+
+    `gives` maps the columns that readers receive to their types.
+    """
 
     stages: tuple[Stage, ...]
     queries: tuple[PlannedQuery, ...] = ()
@@ -173,7 +200,10 @@ class KindPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a definition in a stream that begins on the chosen engine, and the tables that the stream writes."""
+    """The plan of a definition, in a stream that begins on the chosen engine.
+
+    `tables` are the tables that the stream writes.
+    """
 
     definition: Definition
     engine: EngineChoice
@@ -182,13 +212,13 @@ class Plan:
 
     @property
     def executions(self) -> set[Execution]:
-        """The executors of the stages."""
+        """The set of the executors that the plan's stages use."""
         return {one.execution for one in self.kind.stages}
 
     def stage(self, name: str) -> Stage:
-        """Return the first stage of this name. Raises `StopIteration` if there is none."""
+        """Return the first stage with this name. Raises `StopIteration` if the plan has no such stage."""
         return next(one for one in self.kind.stages if one.name == name)
 
     def query(self, name: str) -> PlannedQuery:
-        """Return the SQL text of this name. Raises `KeyError` if there is none."""
+        """Return the SQL text with this name. Raises `KeyError` if the plan has no such text."""
         return {query.name: query for query in self.kind.queries}[name]

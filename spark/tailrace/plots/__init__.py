@@ -1,1 +1,1 @@
-"""Draw panes as the Dataflow paper does, from tables or from a sample."""
+"""Draw the panes of a table or of a simulation in the style of the Dataflow paper."""

@@ -1,4 +1,4 @@
-"""Use Vega-Lite (altair) to draw a plot from its layout (`Scene`), and vl-convert to convert it to SVG and PNG."""
+"""Draw a plot from its layout (`Scene`) with Vega-Lite (altair), and convert the plot to SVG or PNG (vl-convert)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ except ImportError:
 
 _SVG = "http://www.w3.org/2000/svg"
 _LOOK = json.loads(files("tailrace.plots").joinpath("look.json").read_text(encoding="utf-8"))
-"""The look of a chart: Vega's configuration, the formats of instants, and for each light colour the matching dark
-colour.
-"""
+"""The look of a chart: Vega's configuration, the formats of instants, and the dark colour for each light colour."""
 
 _INK, _WRONG, _MADE = "#1d2733", "#c2203f", "#7a3fb0"
 _TICKS = 12
@@ -33,11 +31,14 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 _RIM: dict[str, Any] = {"stroke": "white", "strokeWidth": 3.5, "strokeJoin": "round"}
 _TEXT, _TIP = alt.Text("text:N"), alt.Description("tip:N")
 _ROWS = ("boxes", "lines", "labels", "dots", "produced", "far_boxes", "far_dots")
-"""The fields of `Scene` that hold the rows of marks."""
+"""The fields of `Scene` that contain the rows of data for the marks."""
 
 
 def svg(plot: PanePlot) -> str:
-    """Draw the chart as an SVG element. Each mark's description is its title, which browsers show as a tooltip."""
+    """Draw the chart as an SVG element.
+
+    The title of each mark is the mark's description, which browsers show as a tooltip.
+    """
     laid = scene(plot)
     drawn = vl_convert.vegalite_to_svg(_specification(_chart(laid), laid), allowed_base_urls=[])
     ElementTree.register_namespace("", _SVG)
@@ -46,8 +47,8 @@ def svg(plot: PanePlot) -> str:
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
             if clip := re.search(r"clip\d+", mark.get(name, "")):
-                # Vega numbers its clip paths across charts. Renumber the clip paths here, so that a plot always gives
-                # the same page.
+                # Vega numbers the clip paths of all charts in one sequence. Renumber them here, so that a plot always
+                # gives the same page.
                 number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
                 mark.set(name, mark.get(name, "").replace(clip[0], number))
         tip = mark.get("aria-label", "")
@@ -68,10 +69,10 @@ def png(plot: PanePlot, scale: float) -> bytes:
 
 def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
     specification = chart.to_dict(validate=validate)
-    # The rows are added to the finished specification, because altair would copy all of them with each chart.
+    # Add the rows to the finished specification, because altair would copy all rows with each chart.
     specification["datasets"] = {name: list(getattr(laid, name)) for name in _ROWS}
     specification["datasets"]["edges"] = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
-    # The configuration is added here, because altair's schema lacks Vega's setting that stacks legends vertically.
+    # Add the configuration here, because altair's schema lacks Vega's setting that stacks legends vertically.
     return specification | {"config": _LOOK["config"]}
 
 
@@ -81,8 +82,8 @@ def _chart(laid: Scene) -> alt.VConcatChart:
         note = alt.Title(laid.far_note, anchor="start", orient="bottom", frame="group", fontSize=12.5, color=_WRONG)
         rows = alt.layer(*_far(laid)).properties(width=WIDTH, height=_FAR_ROW * len(laid.far), title=note)
         charts.insert(0, rows)
-    # Each chart has separate scales. With shared scales no chart would have a legend, because the far rows have no
-    # legend.
+    # Each chart has separate scales. With shared scales, no chart would have a legend, because the charts above the
+    # axis's break have none.
     own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
     chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10).resolve_scale(**own)
     return chart
@@ -123,7 +124,7 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
 
 
 def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
-    """Draw the records as dots: with labels inside if there are few records, otherwise as small dots without labels."""
+    """Draw the records as dots. If there are few records, the dots are large and contain labels."""
     shape = _shape(laid, legend)
     wrong = alt.datum.kind == RECORDS[True]
     ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
@@ -131,7 +132,7 @@ def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = Tr
         dot = _data(rows).mark_point(filled=True, opacity=0.75)
         size = alt.when(wrong).then(alt.value(70)).otherwise(alt.value(22))
         return [dot.encode(across, up, shape, _TIP, color=ink, size=size)]
-    # A label of three characters needs a wider ring, and a diamond has less room for text than a circle.
+    # A dot with a label of three characters must be larger, and a diamond has less room for text than a circle.
     room = alt.expr(f"(length(datum.text) > 2 ? 680 : 430) * (datum.kind == '{RECORDS[True]}' ? 1.9 : 1)")
     ring = _data(rows).mark_point(size=room, strokeWidth=1.5, fill="white", opacity=1)
     text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _TEXT, color=ink)
@@ -139,7 +140,7 @@ def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = Tr
 
 
 def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
-    """Draw productions as triangles with labels next to them.
+    """Draw the productions as triangles, each with a label next to it.
 
     The labels have a white outline, so that they are legible on dots.
     """
@@ -170,7 +171,7 @@ def _data(name: str) -> alt.Chart:
 
 
 def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
-    """Build a UTC axis: ticks at a round step, labels as precise as the step, and the date as the label at midnight."""
+    """Build a UTC axis. The ticks have round steps, labels are as precise as the step, and midnight shows the date."""
     if title is not None:
         first = datetime.fromtimestamp(domain[0] / 1000, UTC)
         title = f"{title}, from {first.day} {first:%b %Y}"
@@ -205,7 +206,7 @@ def _dash(laid: Scene) -> alt.StrokeDash:
 
 
 def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
-    """Compile the chart for a page whose Vega interprets expressions; use dark colours if `dark` is True."""
+    """Compile the chart for a page on which Vega interprets expressions. If `dark` is True, use dark colours."""
     laid = scene(plot)
     made = _specification(_chart(laid), laid, validate=False)
     compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recolour(made, _dark_colours()) if dark else made)
@@ -213,10 +214,10 @@ def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
 
 
 def _plain_instants(part: Any) -> Any:
-    """Replace instants that the compiler wrote as expressions with numbers: Vega's interpreter cannot evaluate them.
+    """Replace each expression that the compiler wrote for an instant by a number.
 
-    Drop such an expression from a list that also has other entries (a scale's domain), because an array in that list
-    has the same values.
+    Vega's interpreter cannot evaluate such an expression. If a list (the domain of a scale) has such expressions next
+    to other entries, the expressions are dropped, because the other entries contain the same values.
     """
     if isinstance(part, dict):
         found = _INSTANT.fullmatch(str(part.get("signal", "")))
@@ -237,7 +238,7 @@ def _dark_colours() -> dict[str, str]:
 
 
 def _recolour(part: Any, colours: Mapping[str, str]) -> Any:
-    """Replace the colours in a specification, but not in its texts."""
+    """Replace the colours in a specification, but leave the values of text fields unchanged."""
     if isinstance(part, dict):
         texts = ("text", "tip", "kind", "row", "line")
         return {

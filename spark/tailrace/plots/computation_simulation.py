@@ -1,4 +1,7 @@
-"""A computation that the reference execution folds over a sample, and its plot (MillWheel, 4.1)."""
+"""Simulate a computation on a sample of records, and plot the result (MillWheel, 4.1).
+
+The reference execution computes the result.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tailrace.plots.simulation import ChainSimulation, key_text, plot_value
 
 
 class ComputationSimulation(ChainSimulation[Computation]):
-    """A computation, folded over the epochs that it reads."""
+    """The simulation of a computation on the epochs of its input."""
 
     @property
     def outputs(self) -> Iterator[Key]:

@@ -1,4 +1,4 @@
-"""The paper's figures 5 to 14, computed by Tailrace from the paper's ten points (Dataflow Model, 2.4)."""
+"""Compute figures 5 to 14 of the Dataflow Model paper from the paper's ten data points (section 2.4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.plots.plot_page import page_template
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: number, title, text and plot. Figure 5 has no pipeline."""
+    """A figure of the paper: number, title, text, plot and pipeline. Figure 5 shows records and has no pipeline."""
 
     number: int
     title: str
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _draw(figure: Figure) -> str:
-    """Draw a figure as SVG, and prefix all ids in the SVG, because ids must be unique on the page."""
+    """Draw a figure as SVG, and add a prefix to all ids in the SVG, because ids must be unique on the page."""
     prefix = f"figure-{figure.number}"
     named = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg(figure.plot))
     return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', named))

@@ -1,4 +1,7 @@
-"""A pipeline that the reference execution folds over a sample, and its plot (Dataflow Model, 2.4)."""
+"""Simulate a pipeline on a sample of records, and plot the result (Dataflow Model, 2.4).
+
+The reference execution computes the result.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,27 @@ from tailrace.plots.simulation import Simulation, key_text, plot_value
 
 
 class PipelineSimulation(Simulation[Pipeline]):
-    """A pipeline, folded over the epochs that its first stage reads."""
+    """The simulation of a pipeline on the epochs of its first stage's input."""
 
     @cached_property
     def runs(self) -> tuple[ReferenceRun, ...]:
-        """The results of the stages, in the order of the stages: panes, and the records that were left out."""
+        """The results of the stages, in the order of the stages.
+
+        A result contains the panes and the records that were left out.
+        """
         return fold_stages(self.definition, self.epochs)
 
     @property
     def run(self) -> ReferenceRun:
-        """The result of the last stage, as in `runs`."""
+        """The result of the pipeline's last stage, which is the last item of `runs`."""
         return self.runs[-1]
 
     @cached_property
     def bundles(self) -> Epochs:
-        """The epochs that the last stage folds.
+        """The epochs of the last stage's input.
 
-        Their records are the source's records or, if there is an earlier stage, the panes of the earlier stage.
+        If there is an earlier stage, the records of these epochs are the panes of the earlier stage; otherwise they are
+        the records of the source.
         """
         earlier = self.definition.earlier
         if earlier is None:
@@ -62,7 +69,7 @@ class PipelineSimulation(Simulation[Pipeline]):
         return [pane for pane in self.run.panes if pane.key == key]
 
     def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
-        """Plot one key and one of the pipeline's results in the style of the paper."""
+        """Plot one result of the pipeline for one key, in the style of the paper."""
         own = self.panes(key)
         return PanePlot(
             title=title or f"{self.definition.name}, simulated",
@@ -89,8 +96,8 @@ class PipelineSimulation(Simulation[Pipeline]):
                 label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
-                # The answer for all of event time has no event time, so show this answer at the time when it became
-                # known.
+                # An earlier stage's answer for all of event time has no event time, so the plot uses the answer's
+                # arrival time instead.
                 happened = moment(at) if is_bounded(moment(at)) else moment(seen)
                 dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots

@@ -1,4 +1,4 @@
-"""The data of a plot of one key in the paper's style: panes, records and watermark (Dataflow Model, 2.4)."""
+"""Define the data of a plot that shows the panes, records and watermark of one key (Dataflow Model, 2.4)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Timing = Literal["early", "on_time", "late", "correction"]
 
 
 class PlotError(TailraceError, ValueError):
-    """A plot cannot be drawn, because it has neither panes nor records."""
+    """Raised if a plot cannot be drawn, because it has neither panes nor records."""
 
 
 class PlotMissingError(TailraceError, ImportError):
-    """The drawing libraries are not installed: the extra `plot` installs them."""
+    """Raised if the drawing libraries are not installed. The extra `plot` installs these libraries."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class PlotPane:
     """A pane of the key: an answer of one window, or the retraction of an earlier answer.
 
     `value` is the pane's value or, for a retraction, the retracted value (not negated: the plot adds the minus sign).
-    `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999 mean that there is
-    no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
+    `window_start` (inclusive) and `window_end` (exclusive) bound the window in event time; the years 1 and 9999 mean
+    that there is no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the pane's version
+    (V1).
     """
 
     window_start: datetime
@@ -64,10 +65,10 @@ class PlotPane:
 
 @dataclass(frozen=True)
 class PlotRecord:
-    """A record of the key, by event time and arrival time.
+    """A record of the key, with its event time and its arrival time.
 
-    `label` is the value that the record adds (shown in the record's dot when there are few records). `too_late` is True
-    if the record arrived too late for all its windows.
+    `label` is the value that the record adds to the answer; if there are few records, the record's dot shows the label.
+    `too_late` is True if the record arrived too late for all its windows.
     """
 
     event_time: datetime
@@ -78,7 +79,7 @@ class PlotRecord:
 
 @dataclass(frozen=True)
 class PlotProduction:
-    """A record that a computation produced for the key, with its event time and the time when it was produced."""
+    """An output record of a computation for the key, with the record's event time and production time."""
 
     event_time: datetime
     produced_at: datetime
@@ -87,7 +88,10 @@ class PlotProduction:
 
 @dataclass(frozen=True)
 class PlotTable:
-    """A table under the chart. A cell may be text, a number, an instant or `None`; `written` formats the cells."""
+    """A table under the chart. A cell may be text, a number, an instant or `None`.
+
+    `written` contains the cells as text.
+    """
 
     heading: str
     columns: Sequence[str]
@@ -99,9 +103,10 @@ class PlotTable:
 class PanePlot:
     """The data of a plot of one key.
 
-    `key` names the key (`origin = EWR`). `value` names what the panes count (`departures`); for a computation, it is
-    the column of the productions that the labels show. `watermark` holds pairs: a processing time, and the watermark
-    that holds from that time on. `facts` is meant for cards above the chart; `tables` appear below the chart.
+    `key` names the key (`origin = EWR`). `value` names the result that the plot shows (`departures`); for a
+    computation, `value` is the column whose values label the productions. `watermark` contains pairs: a processing
+    time, and the watermark that holds from that time on. `facts` contains names and texts for cards above the chart;
+    `tables` appear below the chart.
     """
 
     title: str

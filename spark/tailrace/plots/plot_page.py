@@ -1,8 +1,8 @@
 """The page that shows a plot: event time to the right, processing time upwards, and a box for each pane.
 
-`render` returns one page of HTML that fetches nothing and runs no script: the chart is inline SVG, and the titles of
-the SVG's marks are the tooltips. `render_png` returns the chart alone. Both functions need the extra `plot` (altair,
-vl-convert-python, jinja2).
+`render` returns one page of HTML that loads nothing and runs no scripts: the chart is inline SVG, and browsers show the
+titles of the chart's marks as tooltips. `render_png` returns the chart alone. Both functions need the extra `plot`
+(altair, vl-convert-python, jinja2).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def page_template(name: str) -> jinja2.Template:
 def render(plot: PanePlot) -> str:
     """Render a self-contained page with title, facts, chart, reading instructions and tables.
 
-    The page loads nothing and runs no scripts. If the plot has no panes and no records, the page has a sentence about
-    that in place of the chart. All text is escaped. The same plot always gives the same page.
+    The page loads nothing and runs no scripts. If the plot has no panes and no records, a sentence replaces the chart.
+    All text is escaped. The same plot always gives the same page.
 
     Raises:
         PlotMissingError: the extra `plot` is not installed.

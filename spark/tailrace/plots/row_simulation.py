@@ -1,4 +1,4 @@
-"""A map or a join that the reference execution folds over a sample, and the rows that it outputs."""
+"""Simulate a map or a join: the reference execution runs it on a sample of records and outputs rows."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ R = TypeVar("R", bound=Ranged)
 
 
 class RowSimulation(ChainSimulation[R]):
-    """A definition that outputs rows (a map or a join), folded over epochs. There is no plot for such a definition."""
+    """The simulation of a definition that outputs rows (a map or a join). There is no plot for such a definition."""
 
     @property
     @abstractmethod
     def rows(self) -> Sequence[Mapped | Joined]:
-        """The rows that the fold output, in order."""
+        """The output rows of the simulation, in order."""
 
     @property
     @abstractmethod
     def reads(self) -> str:
-        """A few words that describe the kind of the definition and its inputs."""
+        """A short text that describes the kind of the definition and its inputs."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns of the rows that the fold output."""
+        """The columns of the output rows."""
         return list(self.definition.results)
 
     @property
     def signs(self) -> Sequence[int] | None:
-        """The sign of each row: -1 for a retracted row, else 1. None if the definition retracts no rows."""
+        """The sign of each output row: -1 for a retracted row, else 1. None if the definition retracts no rows."""
         return None
 
     @property
     def late(self) -> Sequence[LateKept] | None:
-        """The late records. None if the definition has no lateness."""
+        """The records that arrived too late. None if records cannot be late for this kind of definition."""
         return None
 
 
 class MapSimulation(RowSimulation[Map]):
-    """A map folded over epochs."""
+    """The simulation of a map."""
 
     @property
     def rows(self) -> Sequence[Mapped]:
@@ -57,7 +57,7 @@ class MapSimulation(RowSimulation[Map]):
 
 
 class JoinSimulation(RowSimulation[Join]):
-    """A join folded over epochs."""
+    """The simulation of a join."""
 
     @property
     def rows(self) -> Sequence[Joined]:

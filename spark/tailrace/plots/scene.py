@@ -1,4 +1,4 @@
-"""The layout of a plot: the scales, the boxes, and the labels that fit. This module draws nothing.
+"""Lay out a plot: compute the scales, the boxes, and the labels that fit. This module draws nothing.
 
 Positions are in milliseconds since 1970 on both axes (Vega's unit for an instant); sizes are in pixels.
 """
@@ -29,7 +29,7 @@ KINDS = {
     "correction": ("correction: by a backfill", "#7a3fb0"),
     "retraction": (f"{MINUS} retraction: taken back", "#c2203f"),
 }
-"""For each kind of pane, its name and its colour; the kinds are in the order of the legend."""
+"""The name and the colour of each kind of pane, in the order of the legend."""
 
 RECORDS = {False: "record", True: "record, too late for its window"}
 PRODUCED = "produced"
@@ -38,7 +38,7 @@ LINES = ("watermark", "ideal watermark: no skew")
 
 @dataclass(frozen=True)
 class Scene:
-    """The layout that `chart` draws.
+    """The layout of a plot that the module `chart` draws.
 
     `far` names the rows above the axis's break, latest first; `far_note` states how much later these rows are.
     """
@@ -59,7 +59,7 @@ class Scene:
 
 
 def scene(plot: PanePlot) -> Scene:
-    """Lay out a plot. Panes and records much later than the others get separate rows, to keep the scale readable."""
+    """Lay out a plot. Panes and records that are much later than most get separate rows, to keep the scale readable."""
     panes = sorted(plot.panes, key=lambda pane: (pane.fired_at, not pane.retraction, pane.window_start))
     limit = _break(plot)
     near = [pane for pane in panes if pane.fired_at <= limit]
@@ -88,7 +88,7 @@ def scene(plot: PanePlot) -> Scene:
 
 @dataclass(frozen=True)
 class _Place:
-    """The scales: they convert pixels to milliseconds of event time (`across`) and of processing time (`up`)."""
+    """The scales of the axes, which convert pixels to milliseconds: `across` of event time, `up` of processing time."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -109,18 +109,18 @@ def _ms(moment: datetime) -> float:
 
 
 def _break(plot: PanePlot) -> datetime:
-    """Return the last moment below the axis's break: the break is the first long gap after most panes and records.
+    """Return the last moment below the break of the processing-time axis.
 
-    "Most" is at least 60%. A gap is long if it is more than one and a half times as long as the time before it.
-    Corrections are only counted if there is nothing else: a backfill of a quiet key may fire more panes than the stream
-    did.
+    The break is at the first long gap after at least 60% of the panes and records. A gap is long if it is more than one
+    and a half times as long as the whole time before the gap. Panes of backfills are not counted, unless there is
+    nothing else: a backfill of a quiet key may fire more panes than the stream did.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(
         [pane.fired_at for pane in plot.panes if pane.timing != "correction"]
         + [record.arrived_at for record in plot.records]
     )
-    # Productions are always drawn at their actual time, below the break.
+    # Productions are always drawn at their actual time, below the axis's break.
     produced = [one.produced_at for one in plot.productions]
     moments = moments or corrections or sorted(produced)
     last = moments[-1]
@@ -133,7 +133,9 @@ def _break(plot: PanePlot) -> datetime:
 
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
-    """Return the plot's range of event time: all records and productions, and the bounds of nearby windows.
+    """Return the plot's range of event time.
+
+    The range contains all records, all productions, and the bounds of nearby windows.
 
     A global window has no bounds.
     """
@@ -222,7 +224,7 @@ def _tip(plot: PanePlot, pane: PlotPane) -> str:
 
 
 def _boxes(plot: PanePlot, panes: Sequence[PlotPane], records: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """Build the boxes in descending order of window width, so that a box inside a wider box is drawn on top of it."""
+    """Build the boxes of the panes, the widest windows first, so that a smaller box is drawn on top of a wider box."""
     wide = sorted(panes, key=lambda pane: pane.window_start - pane.window_end)
     return [_box(plot, pane, place, _bottom(pane, panes, records)) for pane in wide]
 
@@ -241,7 +243,7 @@ def _paint(plot: PanePlot, pane: PlotPane) -> Row:
 
 
 def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """Place the labels that fit, the more important labels first; a label that does not fit is only in the tooltip."""
+    """Place the labels, the most important labels first. A label without room appears only in the tooltip."""
     taken = [(_ms(record.event_time), _ms(record.arrived_at), place.across(11), place.up(11)) for record in obstacles]
     dots = len(taken)
     rank = {"correction": 0, "late": 1, "on_time": 1, "retraction": 2, "early": 3}
@@ -255,7 +257,7 @@ def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _
         middle, inner = (left + right) / 2, max((right - left) / 2 - half[0] * 1.3, 0)
         spots = [middle + inner * side for side in (0, -0.5, 0.5, -1, 1)]
         free = [spot for spot in spots if not _meets((spot, at, *half), taken)]
-        # A label over a dot is better than no label, but a label over another label is not.
+        # A label may cover a dot if there is no free position, but a label may never cover another label.
         free = free or [spot for spot in spots if not _meets((spot, at, *half), taken[dots:])]
         if free:
             taken.append((free[0], at, *half))
@@ -287,7 +289,7 @@ def _produced(plot: PanePlot, one: PlotProduction) -> Row:
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """Build the lines: the watermark as steps, limited to the area around the frame, and the diagonal for zero skew."""
+    """Build two lines: the watermark as steps, cut off outside the plot, and the diagonal that shows zero skew."""
     beyond = x[1] - x[0]  # out of the frame, which clips, but not by thousands of years
     moments = [(_ms(at), min(max(_ms(mark), x[0] - beyond), x[1] + beyond)) for at, mark in sorted(steps)]
     before = [mark for at, mark in moments if at < y[0]]
@@ -304,10 +306,13 @@ def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y
 
 
 def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[str], str, list[Row], list[Row]]:
-    """Return the rows above the axis's break (latest first), a note about the rows, and the boxes and dots in the rows.
+    """Lay out the rows above the axis's break.
 
-    A row holds the panes of one kind, or the records, of one minute. If a window has two panes in the same row, the
-    second pane gets a separate row.
+    Returns four items: the names of the rows (latest first), a note about the rows, the boxes in the rows, and the dots
+    in the rows.
+
+    A row contains the panes of one kind, or the records, of one minute. If a row would contain two panes of the same
+    window, the second pane gets a separate row.
     """
     place = _Place(x, (0.0, 1.0), 1)
     order = [*KINDS, *RECORDS.values()]

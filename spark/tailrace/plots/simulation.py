@@ -1,4 +1,4 @@
-"""A definition that the reference execution folds over a sample, so that people can check it before deployment.
+"""Simulate a definition: the reference execution runs it on a sample, so that people can check it before deployment.
 
 A simulation needs neither Spark nor a lake.
 """
@@ -24,19 +24,22 @@ D = TypeVar("D", bound=Definition)
 
 @dataclass(frozen=True)
 class Simulation(Generic[D]):
-    """A definition that the reference execution folds over `epochs`, the input of the definition's first stage."""
+    """The simulation of a definition by the reference execution.
+
+    `epochs` is the input of the definition's first stage.
+    """
 
     definition: D
     epochs: Epochs
 
     @property
     def outputs(self) -> Iterable[Key]:
-        """The key of each output, where an output is a pane or a production."""
+        """The keys of all outputs, one item per output. An output is a pane or a production."""
         return ()
 
     @property
     def results(self) -> Sequence[str]:
-        """The columns that a plot can show; empty if there is nothing to draw."""
+        """The columns that a plot can show. The list is empty if there is nothing to draw."""
         return ()
 
     @property
@@ -46,26 +49,26 @@ class Simulation(Generic[D]):
 
     @cached_property
     def keys(self) -> list[Key]:
-        """The keys that have outputs, in descending order of their number of outputs."""
+        """The keys that have outputs; the key with the most outputs comes first."""
         return [key for key, _ in Counter(self.outputs).most_common()]
 
     def plot(self, key: Key, result: str) -> PanePlot:
-        """Plot one key and one of the result columns over event time and processing time."""
+        """Plot one result column for one key, over event time and processing time."""
         raise NotImplementedError
 
     @property
     def watermark_line(self) -> list[tuple[Any, Any]]:
-        """The watermark over processing time, as pairs of instants for a plot."""
+        """The watermark over processing time, as pairs: a processing time, and the watermark at that time."""
         clocks = (clock for _, clock in self.epochs if clock.watermark > BEGINNING)
         return [(moment(clock.processing_time), moment(clock.watermark)) for clock in clocks]
 
 
 class ChainSimulation(Simulation[D]):
-    """A simulation of a computation, a map or a join, which are folded in one run."""
+    """The base class for the simulations of computations, maps and joins."""
 
     @cached_property
     def run(self) -> ChainRun:
-        """The result of the fold: the outputs, the late records and the rejected records, in order."""
+        """The result of the simulation: the outputs, the late records and the rejected records, in order."""
         return fold_read(self.definition, self.epochs)
 
     @property
@@ -79,7 +82,10 @@ def key_text(names: Sequence[str], key: Key) -> str:
 
 
 def plot_value(value: Any) -> Value:
-    """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float); all else is text."""
+    """Convert a result for plots and tables.
+
+    Numbers stay numbers (a `Decimal` becomes a float), None stays None, and all other values become text.
+    """
     if isinstance(value, Decimal):
         return float(value)
     return (

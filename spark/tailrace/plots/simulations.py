@@ -1,4 +1,4 @@
-"""Create the simulation for any kind of definition; a custom kind registers its simulation class with `simulation`."""
+"""Create the simulation for any kind of definition. A custom kind registers its simulation class with `simulation`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.plots.simulation import Simulation
 
 @singledispatch
 def simulation(definition: Definition, epochs: Epochs) -> Simulation[Any]:
-    """Return the simulation of a definition. The simulation folds `epochs` when its results are first accessed.
+    """Return the simulation of a definition. The simulation runs when its results are first accessed.
 
     `epochs` are the epochs that the first stage reads.
     """

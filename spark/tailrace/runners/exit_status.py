@@ -1,4 +1,4 @@
-"""Define the exit statuses of the command line, and the exit status for each error."""
+"""Define the exit statuses of the command line, and map each error to its exit status."""
 
 from __future__ import annotations
 

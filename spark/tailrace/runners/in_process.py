@@ -1,4 +1,4 @@
-"""Run backfills that DuckDB can compute in the calling process, without a JVM or another process."""
+"""Run backfills in the calling process; DuckDB computes them without a JVM if possible."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 AT_ONCE = os.cpu_count() or 1
-"""The maximum number of backfills that one process computes at once: its number of cores. Further backfills wait."""
+"""The maximum number of backfills that one process computes at the same time. Further backfills wait."""
 
 LOADING = threading.Lock()
-"""The lock for loading definitions one at a time, because each definition is loaded with its folder on `sys.path`."""
+"""The lock for loading definitions one at a time, because loading a definition temporarily changes `sys.path`."""
 
 
 def load_job(job: BackfillJob) -> Ranged:
@@ -32,8 +32,8 @@ def load_job(job: BackfillJob) -> Ranged:
 
 
 def duckdb_suffices(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
-    """Return True if DuckDB can run a job of a definition, so that Spark is not needed."""
-    # These modules are imported here because parsing a DAG does not need them.
+    """Return True if DuckDB can run the backfill `job` of a definition without Spark."""
+    # Import these modules here, because Airflow does not need them to parse a DAG.
     from tailrace.backfill.backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog.lake import Lake
@@ -52,8 +52,8 @@ def run_backfill(
 ) -> list[JobOutcome]:
     """Run a backfill of a definition in this process; return the result for each stage.
 
-    `begun` is called with the session before the backfill computes anything. If `spark` is False, `RoomError` is raised
-    when DuckDB runs out of room.
+    `begun` is called with the session before the backfill computes anything. If the backfill needs more memory and disk
+    space than DuckDB may use, Spark takes over; if `spark` is False, `RoomError` is raised instead.
     """
     ranged = tuple(one for one in chain(definition) if one.recomputable)
     with observe_run(Subject("backfill", settings, ranged), tell) as observed:

@@ -1,4 +1,4 @@
-"""Define the jobs that runners take and the results that runners return; both sides check all values."""
+"""Define the jobs that runners take and the results that runners return. All values are validated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from tailrace.model.definition.definition import Ranged
 
 LONGEST_REASON = 200
-"""The maximum length of a run's reason, in characters."""
+"""The maximum length of the reason that a user may give for a run, in characters."""
 
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-"""The reason for a run, as a single line."""
+"""The reason that a user gives for a run, as a single line."""
 
 
 Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
-"""The file of a definition and, if the file has several definitions, the definition's name."""
+"""The absolute path of a definition's file and, if the file has several definitions, the definition's name."""
 
 
 class RunnerError(TailraceError, RuntimeError):
@@ -38,16 +38,19 @@ class RunnerError(TailraceError, RuntimeError):
 
 
 def refusal(error: TailraceError) -> RunnerError:
-    """Convert an error to a one-line `RunnerError`; an error that a user has caused is not worth another attempt."""
+    """Convert an error to a one-line `RunnerError`. If the user has caused the error, `again` is False."""
     return RunnerError(line_of(error), again=status_of(error) is not ExitStatus.USAGE)
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
-    """A run was cancelled and has stopped. Its commits stay, and running the same job again completes the work."""
+    """Raised if a run was cancelled and has stopped.
+
+    The commits that the run has made stay, and running the same job again completes the work.
+    """
 
 
 class Job(BaseModel):
-    """A job for a runner. Its values are validated."""
+    """The base class for the jobs of runners. A job's values are validated when the job is created."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -95,7 +98,7 @@ class MaintainJob(Job):
 
 
 class StreamJob(Job):
-    """A stream of definitions that read one log, from a folder or a topic.
+    """A stream of definitions that read one log; the log's records come from a folder or a topic.
 
     Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
     seconds; `per_epoch` is the maximum number of files or records in an epoch.
@@ -130,18 +133,18 @@ class StreamJob(Job):
 
     @property
     def name(self) -> str:
-        """A digest of the arguments, which distinguishes the stream from other streams of the same file."""
+        """A digest of the stream's arguments, which distinguishes the stream from other streams of the same file."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
 class Result(BaseModel):
-    """A result of a runner. Its values are validated when the result is read."""
+    """The base class for the results of runners. A result's values are validated when the result is read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class StreamState(Result):
-    """The state of a stream: it was already running, was started, or was stopped by hand and stays stopped.
+    """The state of a stream: already running, just started, or stopped by a user (and not restarted automatically).
 
     The stream is the process `pid` on the runner's machine, or the job run `run` of a service. `since` is the stream's
     start time, in seconds since 1970. `ended` is the reason why the previous stream ended.
@@ -160,14 +163,14 @@ class StreamState(Result):
 
 
 class NewerRun(Result):
-    """The run with a higher generation to which another run has given way."""
+    """The newer run, with a higher generation, because of which a backfill stopped without a commit."""
 
     run: str
     generation: int
 
 
 BEHIND = "behind"
-"""The key in the output of `tailrace backfill --json` under which the stages that lack corrections are listed."""
+"""The key in the output of `tailrace backfill --json` for the list of stages that lack corrections."""
 
 
 class JobOutcome(Result):
@@ -211,7 +214,7 @@ class JobOutcome(Result):
 
     @staticmethod
     def as_data(outcomes: Sequence[JobOutcome]) -> dict[str, Any]:
-        """Return a run's results as JSON data: the last outcome, with all earlier outcomes under `earlier`."""
+        """Return a run's outcomes as JSON data: the last outcome, with all earlier outcomes under the key `earlier`."""
         *earlier, last = (one.model_dump(mode="json") for one in outcomes)
         return last | ({"earlier": earlier} if earlier else {})
 
@@ -228,7 +231,7 @@ class JobOutcome(Result):
 
 
 class Runner(Protocol):
-    """A place where backfills, maintenance and streams run. Several jobs may run at once."""
+    """A runner, which runs backfills, maintenance and streams. A runner may run several jobs at the same time."""
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Run a backfill to its end and report its progress to `tell`; return the result for each stage, in order.
@@ -244,15 +247,15 @@ class Runner(Protocol):
         """
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
-        """Start a stream, unless it is already running, and return its state; the stream runs independently.
+        """Start a stream, unless it is already running, and return its state. The stream outlives the calling process.
 
-        A stream that `stop_stream` has ended stays stopped, unless `anew` is True, which restarts the stream in any
-        case. Raises `RunnerError` if the stream cannot be started, or if the stream last ended for a reason that a
-        restart does not fix: wrong arguments, or another stream that has the lease.
+        A stream that `stop_stream` has ended stays stopped until this method is called with `anew`. If `anew` is True,
+        a running stream is also restarted. Raises `RunnerError` if the stream cannot be started, or if the stream last
+        ended for a reason that a restart does not fix: wrong arguments, or another stream that has the lease.
         """
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:
         """Stop a stream at an epoch boundary and wait for its end; the stream then stays stopped."""
 
     def cancel(self) -> None:
-        """Stop the backfills and the maintenance of this runner; each of these runs ends with `Cancelled`."""
+        """Stop all backfills and all maintenance of this runner. Each stopped run raises `Cancelled`."""

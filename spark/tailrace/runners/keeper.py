@@ -1,8 +1,8 @@
-"""Run streams as local processes that outlive the process that starts them, and find running streams again.
+"""Run streams as local processes that outlive the process that starts them, and find the streams that are running.
 
-A keeper process starts the stream, waits for the stream's end, and records the exit status and reason. The keeper and
-the stream hold a lock on a file. A process that cannot take the lock knows that the stream is running; the lock is
-freed no matter how keeper and stream end.
+A keeper process starts the stream, waits for the stream's end, and records the exit status and the reason. The keeper
+and the stream hold a lock on a file. A process that cannot take the lock knows that the stream is running. The
+operating system frees the lock once the keeper and the stream have ended, for whatever reason.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tailrace.runners.processes import (
 from tailrace.settings import PREFIX, Place
 
 FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The exit statuses of a stream that a restart does not fix."""
+"""The exit statuses of a stream for which a restart would not help."""
 
 STARTING = 60.0
 """The maximum time in seconds that a keeper takes to start its stream."""
 
 SEEN = 5.0
-"""The time in seconds after which a stream that still runs counts as started."""
+"""A stream counts as started if it is still running after this time, in seconds."""
 
 STOPPING = 120.0
 """The maximum time in seconds that a stream takes to end at an epoch boundary."""
@@ -50,14 +50,14 @@ STOPPING = 120.0
 
 @dataclass(frozen=True)
 class Keeper:
-    """The process of a stream, identified by `place`: the path of its lock, output and state files without suffix."""
+    """The keeper of one stream. `place` is the path of the stream's lock, output and state files, without suffix."""
 
     place: Path
     command: Sequence[str]
     environment: Mapping[str, str]
 
     def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> StreamState:
-        """Start the stream unless it is running, and return its state. Raises `RunnerError` like `Runner.stream`."""
+        """Start the stream unless it is running, and return its state. Raises `RunnerError` as `Runner.stream` does."""
         if anew:
             self.end(tell)
         with self._lock(patient=True) as lock:
@@ -69,8 +69,7 @@ class Keeper:
             if ended is not None and ended.get("by_hand"):
                 return StreamState(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
-                # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
-                # again.
+                # Raise the error for an ended stream only once, so that the next call starts the stream again.
                 _write(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: its output is in {self._out}")
@@ -79,7 +78,7 @@ class Keeper:
         return StreamState(state="started", pid=pid, since=_read(self._state).get("since"), ended=reason)
 
     def stop(self, tell: Callable[[str], None]) -> StreamState:
-        """Stop the stream at an epoch boundary if it is running, and record that it was stopped by hand."""
+        """Stop the stream at an epoch boundary if it is running, and record that a user stopped it."""
         self.end(tell)
         _write(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
         return StreamState(state="stopped")
@@ -105,7 +104,10 @@ class Keeper:
             start_detached(keeper, out, self.environment, pass_fds=[lock.fileno()])
 
     def _await_start(self) -> int | None:
-        """Wait until the stream counts as started; return its process id. Raises `RunnerError` if the stream ends."""
+        """Wait until the stream counts as started, and return its process id.
+
+        Raises `RunnerError` if the stream ends before it counts as started.
+        """
         until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
             reap_started()
@@ -118,9 +120,9 @@ class Keeper:
         return pid or self._pid()
 
     def _end_state(self) -> dict[str, Any] | None:
-        """Return how the last stream ended, or None if there was no stream.
+        """Return the exit status of the last stream and the reason why it ended, or None if there was no stream.
 
-        The status in the result is None if the keeper was killed, because a killed keeper records no status.
+        If the keeper was killed, it recorded no exit status, and the status in the result is None.
         """
         state = _read(self._state)
         if state and "status" not in state:
@@ -143,9 +145,9 @@ class Keeper:
 
     @contextmanager
     def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
-        """Take the lock, which only callers and running streams hold; yield None if the stream is running.
+        """Take the stream's lock and yield the lock file; yield None if the stream is running.
 
-        If `patient` is True, wait for a keeper whose stream has ended.
+        If `patient` is True and the stream has ended, wait until its keeper has ended, too.
         """
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
@@ -169,7 +171,7 @@ class LocalStreams:
     """A mix-in for runners that run streams as processes on this machine."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
-        """Start the stream in another process, unless the stream is running."""
+        """Start the stream in another process, unless the stream is already running."""
         return self._keeper(job).keep_running(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:
@@ -178,11 +180,11 @@ class LocalStreams:
 
     @abstractmethod
     def _keeper(self, job: StreamJob) -> Keeper:
-        """Return the keeper for a stream."""
+        """Return the keeper of the process that runs this stream."""
 
 
 def end_all(warehouse: Place) -> int:
-    """End all streams of a lake on this machine, in parallel; return the number of streams."""
+    """End all streams of a lake that run on this machine, in parallel; return how many streams were ended."""
     states = {file: _read(file) for file in private_folder().glob("*.json")}
     keepers = [
         Keeper(file.with_suffix(""), (), {})
@@ -203,7 +205,7 @@ def _try_lock(lock: BinaryIO) -> bool:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Read a stream's state from its file; empty if the file does not exist."""
+    """Read a stream's state from its state file. The result is empty if the file does not exist."""
     try:
         state: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -219,10 +221,10 @@ def _write(file: Path, state: Mapping[str, Any]) -> None:
 
 
 def keep(place: Path, command: Sequence[str]) -> int:
-    """Run a stream to its end, forward signals to it, and record how it ended; return its exit status."""
+    """Run a stream to its end, forward signals to it, and record the reason for its end; return its exit status."""
     out, state = place.with_suffix(".out"), place.with_suffix(".json")
     start = out.stat().st_size if out.exists() else 0
-    # The stream inherits the open lock file, so it also holds the lock.
+    # The stream's process inherits the open lock file, so the stream also holds the lock.
     process = subprocess.Popen(command, close_fds=False)
     _write(state, {"pid": process.pid, "lake": os.environ.get(f"{PREFIX}WAREHOUSE", ""), "since": time.time()})
 

@@ -1,11 +1,11 @@
 """Run jobs on this machine: in the calling process if DuckDB can compute them, else in a shared warm Spark session.
 
-A cold session costs a run some ten seconds before any work is done. A separate process, the worker, therefore holds a
-warm session: the first run that finds no worker starts a worker, and the worker ends after a while without runs. Worker
-and client exchange lines of JSON over a Unix socket in a folder that only the user can read; the worker cancels the
-runs of a client that disconnects. There is one worker for each combination of lake, definition folder, and
-installation. If a worker's code has changed on disk since the worker was started, the worker reports the change and
-ends after its current runs, and a new worker is started.
+A new Spark session takes about ten seconds to start. A separate process, the worker, therefore keeps a warm session for
+all runs. The first run that finds no worker starts a worker, and the worker ends after a while without runs. Worker and
+client exchange lines of JSON over a Unix socket in a folder that only the user can read; the worker cancels the runs of
+a client that disconnects. There is one worker for each combination of lake, definition folder, and installation. If a
+worker's code has changed on disk since the worker was started, the worker reports the change and ends after its current
+runs, and a new worker is started.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
-"""The maximum time in seconds until a new worker listens; Spark starts later."""
+"""The maximum time in seconds until a new worker accepts connections. The worker's Spark session starts later."""
 
 _ENDING = 20.0
 """The maximum time in seconds that a worker has to end its runs when it is stopped."""
 
 _TRIES = 5
-"""The maximum number of workers that a run tries one after another, if each worker is about to end."""
+"""The maximum number of workers to which a run is sent in turn, if each worker refuses because it is about to end."""
 
 
 class Local(LocalStreams):
@@ -65,16 +65,16 @@ class Local(LocalStreams):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Run a backfill in this process if DuckDB can compute it, otherwise in the worker.
+        """Run a backfill in this process if DuckDB can compute it, otherwise in the worker process.
 
-        The worker is started if necessary.
+        The worker is started if no worker is running.
         """
         with self._turns:
             outcomes = self._here(job, tell)
         return JobOutcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome] | None:
-        """Run a job in this process; return None if the job needs Spark or if DuckDB runs out of room."""
+        """Run a backfill in this process; return None if the backfill needs Spark or more space than DuckDB has."""
         from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
@@ -106,7 +106,7 @@ class Local(LocalStreams):
             raise Cancelled("cancelled: nothing more is committed")
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Run maintenance in the worker, which is started if needed."""
+        """Run maintenance in the worker process. The worker is started if no worker is running."""
         return self._answer("maintain", job, tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -132,17 +132,17 @@ class Local(LocalStreams):
         for session in tuple(self._sessions):
             session.cancel()
         for connection in tuple(self._connections):
-            # Closing the connection wakes the thread that waits for the answer, and tells the worker that the client
-            # has gone.
+            # Closing the connection wakes the thread that waits for the worker's answer, and tells the worker that the
+            # client has gone.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _ask(
         self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
     ) -> dict[str, Any] | None:
-        """Send a request to the worker and return its answer.
+        """Send a request to the worker and return the worker's answer.
 
-        Returns None if the worker has refused the request because it is about to end.
+        Returns None if the worker has refused the request because the worker is about to end.
         """
         taken = False
         try:
@@ -184,7 +184,8 @@ class Local(LocalStreams):
         with output.open("wb") as out:
             command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
             process = start_detached(command, out, self._environment)
-        # The wait also ends if the worker has failed: `poll` then returns its exit status.
+        # The wait also ends if the worker process has failed, because `poll` then returns the exit status of the
+        # process.
         found = wait_for(lambda: _connection(place) or process.poll(), STARTING)
         if isinstance(found, socket.socket):
             return found
@@ -195,7 +196,7 @@ class Local(LocalStreams):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """This process's environment with its settings, in which all paths are absolute."""
+        """The environment variables of this process and its settings. All paths in the settings are absolute."""
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
         return os.environ | {
@@ -206,20 +207,20 @@ class Local(LocalStreams):
         return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """Return a digest of settings, definitions and installation, for the file names of a worker or a stream."""
+        """Return a digest of settings, definitions and installation for the file names of a worker or a stream."""
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def stop_all(warehouse: Place) -> int:
-        """Stop all workers of a lake and wait until they have ended; return the number of workers."""
+        """Stop all workers of a lake and wait until they have ended; return how many workers were stopped."""
         return sum(_stop_worker(place, warehouse) for place in private_folder().glob("*.sock"))
 
 
 def _stop_worker(place: Path, warehouse: Place) -> bool:
-    """Stop the worker at a socket if it belongs to this lake, and wait for its end.
+    """Stop the worker that listens at a socket if the worker belongs to this lake, and wait for its end.
 
-    Returns True if there was a worker.
+    Returns True if there was such a worker.
     """
     connection = _connection(place)
     if connection is None:

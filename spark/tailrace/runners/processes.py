@@ -1,4 +1,4 @@
-"""Start, find and end processes that outlive the process that starts them, and provide a private folder for their
+"""Start, find and end processes that outlive the process that starts them, and create a private folder for their
 files.
 """
 
@@ -20,7 +20,7 @@ from tailrace.runners.jobs import RunnerError
 T = TypeVar("T")
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The processes that `start_detached` has started, by process id. They may outlive this process."""
+"""The processes that `start_detached` has started, by process id. These processes may outlive this process."""
 
 
 def private_folder() -> Path:
@@ -39,9 +39,9 @@ def private_folder() -> Path:
 def start_detached(
     command: Sequence[str], out: BinaryIO, environment: Mapping[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session, so that it outlives this process and does not receive this process's signals.
+    """Start a process in a new session, so that the new process outlives this process and does not receive its signals.
 
-    The output goes to the file `out`. `more` are further arguments of `Popen`.
+    The output of the new process goes to the file `out`. `more` are further arguments of `Popen`.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), start_new_session=True, **more
@@ -51,7 +51,7 @@ def start_detached(
 
 
 def reap_started() -> None:
-    """Poll all started processes, so that an ended process does not stay as a zombie."""
+    """Poll all processes that `start_detached` has started, so that no ended process stays as a zombie."""
     for process in _started.values():
         process.poll()
 
@@ -70,7 +70,7 @@ def is_running(pid: int | None) -> bool:
 
 
 def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """Send a signal to a process and to all processes of its group, unless the process has ended."""
+    """Send a signal to the process group of a process, unless the process has ended."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -87,8 +87,9 @@ def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05)
 
 
 def find_error(output: str) -> str:
-    """Find the reason of a failure in a process's output: the last line that starts with `error: `, or else the last
-    line.
+    """Return the reason for a failure from a process's output.
+
+    The reason is the last line that starts with `error: `. If there is no such line, the reason is the last line.
 
     >>> find_error("starting\\nerror: no such table\\nbye"), find_error("killed\\n"), find_error("")
     ('no such table', 'killed', '')

@@ -1,4 +1,4 @@
-"""Run jobs with a cluster's `spark-submit`: one process and one session per run, with the driver on this machine."""
+"""Run jobs with a cluster's `spark-submit`. Each run has a separate session and a driver on this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tailrace.runners.processes import find_error, private_folder, signal_group
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
-"""The time in seconds after which a cancelled run is killed."""
+"""The time in seconds after which a cancelled run is killed if it has not ended."""
 
 
 class Submit(LocalStreams):
     """A runner that submits each run to a cluster.
 
     `jobs` is the folder of the entry points (`spark/jobs`). `options` are additional options of spark-submit that the
-    cluster needs, such as `("--conf", "spark.executor.memory=8g")`. Every value is a separate argument, and no shell
-    interprets it.
+    cluster needs, such as `("--conf", "spark.executor.memory=8g")`. Each option is passed as a separate argument, and
+    no shell interprets it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Submit(LocalStreams):
         self._cancelled = True
         for process in tuple(self._running):
             signal_group(process, signal.SIGINT)
-            # A process that does not react to the signal is killed; its commits are complete.
+            # Kill a process that has not reacted to the signal. The commits that the process has made are complete.
             kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
             kill.daemon = True
             kill.start()
@@ -97,7 +97,7 @@ class Submit(LocalStreams):
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, ExitStatus.GAVE_WAY):
-            # spark-submit writes Python's error output to its standard output, together with all other output.
+            # Search both outputs, because spark-submit writes the error output of Python to its own standard output.
             reason = find_error(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(reason, again=process.returncode != ExitStatus.USAGE)
         return last_object(out)

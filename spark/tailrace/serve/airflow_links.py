@@ -1,4 +1,4 @@
-"""Where a user can start the backfill of a range: the page of its DAG in Airflow, or the command line."""
+"""Build the link or the command with which a user starts a backfill: a page in Airflow, or the command line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tailrace.serve.reading.event_time import TimeRange, address_text
 
 
 class AirflowAddressError(TailraceError, ValueError):
-    """An invalid address for an Airflow server."""
+    """Raised if the address of an Airflow server is invalid."""
 
 
 def airflow_address(text: str) -> str:
     """Return the address of an Airflow server without trailing slashes.
 
-    Raises `AirflowAddressError` if the text is not the address of a server, because a page would link to it.
+    Raises `AirflowAddressError` if the text is not the address of a server. The check is strict because pages link to
+    this address.
     """
     try:
         parts = urlsplit(text)
@@ -32,9 +33,10 @@ def airflow_address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A backfill of a range: its command, and the address of a form with the range filled in (None without Airflow).
+    """The command that backfills a range, and the address of a form with the range filled in (None without Airflow).
 
-    The form is Tailrace's page in Airflow, because Airflow's *Trigger* form takes no values from an address.
+    The form is a page that Tailrace adds to Airflow, because the fields of Airflow's *Trigger* form cannot be filled in
+    from an address.
     """
 
     range: TimeRange
@@ -43,7 +45,7 @@ class Remedy:
 
 
 def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -> Remedy:
-    """Return how to backfill a range of a definition: the command and, if `airflow` is given, the address of the form.
+    """Return the command that backfills a range of a definition and, if `airflow` is given, the form's address.
 
     >>> found = remedy("pipelines/a b.py", "hourly", TimeRange(0, 3_600_000_000), "http://127.0.0.1:8080")
     >>> found.command

@@ -1,6 +1,6 @@
-"""Limit connections: how long a client may take to send a request and to read a response, and how many are open.
+"""Limit the server's connections: their number, and the time that a client may take to send requests or read responses.
 
-A client needs no token to connect, so silent connections must not keep other clients out.
+Clients can connect without a token, so the server must prevent silent connections from keeping other clients out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class Limits:
     """The limits on connections. Times are in seconds.
 
-    `sockets` is the maximum number of open connections. `asking` is the maximum time until a whole request (headers and
-    body) has arrived. `reading` is the maximum time for which a client may accept no bytes of a response that is ready.
+    `sockets` is the maximum number of open connections. `asking` is the maximum time that a client may take until its
+    whole request (headers and body) has arrived. `reading` is the maximum time for which a client may stop reading a
+    response.
     """
 
     sockets: int = 200
@@ -34,8 +35,8 @@ class BoundedConnection(H11Protocol):
     """A connection that is closed when it exceeds the limits.
 
     If too many connections are open, the server closes a silent connection to make room for a new connection. The
-    server selects the client address with the most silent connections, and closes the connection of this address that
-    has been silent the longest. Silent connections can therefore not keep a visitor out.
+    server selects the client address that has the most silent connections. The server closes the connection from this
+    address that has been silent the longest. Silent connections can therefore not keep a visitor out.
     """
 
     def __init__(self, *args: Any, limits: Limits, **named: Any) -> None:
@@ -47,7 +48,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def silent(self) -> bool:
-        """True if the server is not answering any request of this connection."""
+        """True if the server is not answering any request from this connection."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -84,7 +85,7 @@ class BoundedConnection(H11Protocol):
 
     def drop(self) -> None:
         """Close the connection at once and discard the data that is still waiting to be sent."""
-        # Stop counting the connection now: the event loop reports only later that it is lost.
+        # Stop counting the connection now, because the event loop reports the loss of the connection only later.
         self.connections.discard(self)
         self.transport.abort()
 

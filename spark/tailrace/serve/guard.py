@@ -1,4 +1,4 @@
-"""Admit only people with the token, and tell browsers that a page may load content from this server only."""
+"""Check the host and the token of each request, and tell browsers to load content from this server only."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ POLICY: Mapping[str, str] = {
 """The security headers of every response."""
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""The host names that a browser on this machine may use in requests."""
+"""The host names under which a browser on this machine can reach the server."""
 
 MOST_QUERY = 4096
 """The maximum length of a request's query string, in bytes."""
 
 
 class OpenToAllError(TailraceError, ValueError):
-    """A server that other machines can reach but that requires no token."""
+    """Raised if other machines can reach the server and the server requires no token."""
 
 
 def is_local(host: str) -> bool:
@@ -52,7 +52,7 @@ def is_local(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read the pages: the host names that requests may use, and the token (None if no token is required).
+    """The access rules: the host names that requests may use, and the token (None if no token is required).
 
     If `any_address` is True, requests may also use any IP address as the host name.
     """
@@ -65,7 +65,7 @@ class Access:
     def of(cls, host: str, token: str | None, names: tuple[str, ...] = ()) -> Access:
         """Build the access rules for a server that listens at `host`.
 
-        Raises `OpenToAllError` if the server needs a token and has none.
+        Raises `OpenToAllError` if `token` is None and other machines can reach `host`.
         """
         if token is None and not is_local(host):
             raise OpenToAllError(
@@ -78,7 +78,7 @@ class Access:
     def calls(self, host: str) -> bool:
         """Return True if a `Host` header names this server.
 
-        Any other name is suspicious: an attacker can point a domain name at this server's address.
+        The server refuses any other name, because an attacker can point a domain name at this server's address.
         """
         name, _, port = host.rpartition(":") if ":" in host and not host.endswith("]") else (host, "", "")
         if port and not port.isdigit():
@@ -90,16 +90,17 @@ class Access:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        # A bare IP address is safe, because nobody can make it point to another server.
+        # An IP address is a safe host name: an attacker cannot point an IP address at another server, unlike a domain
+        # name.
         return self.any_address
 
     @property
     def cookie_value(self) -> str:
-        """The value of the cookie; it stands in for the token."""
+        """The value of the cookie that a browser sends in place of the token."""
         return hmac.new((self.token or "").encode(), b"tailrace serve", hashlib.sha256).hexdigest()
 
     def knows(self, token: str) -> bool:
-        """Return True if this is the token; the comparison takes constant time."""
+        """Return True if `token` is the server's token; the comparison takes constant time."""
         return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
     def recognises(self, cookie: str) -> bool:
@@ -109,7 +110,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Guard:
-    """An application, and the checks that a request must pass first: method, host, length and token, in this order.
+    """A wrapper that checks each request before the application: method, host, query length and token, in this order.
 
     `cookie` is the name of the cookie that stands in for the token.
     """
@@ -134,7 +135,7 @@ class Guard:
 
         refused = self._refuse(scope)
         if refused is not None:
-            # A client that is refused must not keep its connection open.
+            # Close the connection of a client whose request is refused.
             refused.headers["Connection"] = "close"
         await (self.app if refused is None else refused)(scope, receive, guarded)
 
@@ -159,7 +160,7 @@ class Guard:
         return PlainTextResponse("a token is needed: open the page once with ?token=… behind its address", 401)
 
     def _let_in(self, scope: Scope, rest: list[tuple[str, str]]) -> Response:
-        """Redirect the browser to the same page without the token in the address, and set the cookie instead."""
+        """Redirect the browser to the same page, with a cookie instead of the token in the address."""
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         secure = scope.get("scheme") == "https"

@@ -1,4 +1,4 @@
-"""The pages: each page reads data from the lake for a request and shows it with a template that escapes all values."""
+"""The pages: each page reads data from the lake, and shows the data with a template that escapes all values."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ MOST_PAGES = 100_000
 
 @dataclass(frozen=True)
 class ServedDefinitions:
-    """The definitions that the pages show, by the text with which the user specified each definition."""
+    """The definitions that the pages show. The key of each definition is the text with which the user specified it."""
 
     definitions: Mapping[str, Definition]
 
     @property
     def stages(self) -> dict[str, Definition]:
-        """The stages by name, each stage after the stages that it reads. Each stage appears once."""
+        """The stages by name. A stage comes after the stages whose output it reads, and appears only once."""
         return {stage.name: stage for one in self.definitions.values() for stage in chain(one)}
 
     def text_of(self, stage: Definition) -> str:
@@ -71,7 +71,7 @@ def environment() -> jinja2.Environment:
 
 
 def heat(count: int, most: int) -> int:
-    """Return the colour intensity of a count, from 0 to 5, relative to the largest count in its line.
+    """Return the colour intensity of a cell, from 0 to 5: its count relative to the largest count in the same line.
 
     >>> heat(0, 10), heat(1, 1000), heat(10, 10)
     (0, 1, 5)
@@ -90,7 +90,7 @@ def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **mo
 
 
 def page_links(path: str, page: int, more: bool, query: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the addresses of a table's previous and next page. An address is None if there is no such page."""
+    """Return the addresses of a table's previous page and next page; an address is None if there is no such page."""
     return {
         "before": address(path, query, page=page - 1) if page else None,
         "after": address(path, query, page=page + 1) if more else None,
@@ -111,7 +111,7 @@ class LakePages:
         self, template: str, title: str, *, stage: Definition | None = None, tab: str = "", status: int = 200,
         **values: Any,
     ) -> Response:  # fmt: skip
-        """Render a page from its template. A page of a stage also has the tabs of the stage."""
+        """Render a page from its template. If `stage` is given, the page also shows the stage's tabs."""
         if stage is not None:
             tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
             absent = {"late": not stage.repairs_late, "runs": tables_of(stage).runs is None}
@@ -128,7 +128,7 @@ class LakePages:
         return found
 
     def warm(self) -> None:
-        """Read the state of every stage before the first request; errors are ignored here and reported by the pages."""
+        """Read the state of every stage before the first request. Errors are ignored, because the pages report them."""
         with suppress(Exception), self.reader.session() as session:
             for stage in self.served.stages.values():
                 self.states.of(session, stage)
@@ -145,7 +145,7 @@ class LakePages:
         return self.render("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
-        """Show a range of event time: which runs computed its parts, and the answers in the range."""
+        """Show the answers in a range of event time, and which runs computed the answers in each part of the range."""
         stage, page, generation = self._stage(request), _page_of(request), _number(request, "generation")
         asked = _range_of(request)
         with self.reader.session() as session:
@@ -164,7 +164,7 @@ class LakePages:
                 grid = range and event_grid(
                     session, named, late, range, runs, step=rows.own.step, unbounded=asked is None
                 )
-                # If no range is asked for, list the rows of the whole table, page by page.
+                # If the request names no range, list the rows of the whole table, page by page.
                 listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
@@ -222,7 +222,7 @@ class LakePages:
         return found
 
     def late(self, request: Request) -> Response:
-        """Show the late records that are in no answer, by range, and the backfills that would include them."""
+        """Show the ranges of late records that are in no answer, and the backfills that would include these records."""
         stage, page = self._stage(request), _page_of(request)
         if not stage.repairs_late:
             raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
@@ -303,14 +303,14 @@ class LakePages:
         return self.render("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
 
     def definition(self, request: Request) -> Response:
-        """Show what a stage's definition does when it runs, in the words of `tailrace explain`."""
+        """Show the description of a stage's definition that `tailrace explain` prints."""
         stage = self._stage(request)
         text = explain_text(stage, self.reader, self.served.definitions.values())
         return self.render("definition.html", stage.name, stage=stage, tab="definition", text=text)
 
 
 def explain_text(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
-    """Return a text that describes what a stage does when it runs.
+    """Return the text of `tailrace explain` for a stage.
 
     `definitions` are the definitions that are deployed together with the stage.
     """
@@ -356,4 +356,4 @@ PAGES: Mapping[str, Callable[[LakePages, Request], Response]] = {
     "/stages/{stage}/runs/{run}": LakePages.run,
     "/stages/{stage}/definition": LakePages.definition,
 }
-"""The path of each page, and the method that makes the page."""
+"""The path of each page, and the method that renders the page."""

@@ -1,4 +1,4 @@
-"""Notify open pages when the tables have changed: server-sent events, with one shared poll of the catalog."""
+"""Notify open pages of changes to the tables with server-sent events; all pages share one poll of the catalog."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.stage_overview import tables_digest
 
 EVERY = 1.0
-"""The minimum time between two polls of the catalog, in seconds; polls take up at most a tenth of the time."""
+"""The minimum pause between two polls of the catalog, in seconds.
+
+If a poll is slow, the pause is nine times as long as the poll, so that polls take at most a tenth of the time.
+"""
 
 SILENT = 15.0
-"""Seconds without an event after which a page receives a comment, so that a lost connection is noticed."""
+"""The time in seconds without an event after which the server sends a page a comment, to detect a lost connection."""
 
 MOST_LISTENERS = 64
-"""The maximum number of pages that listen at once; any further page still works but does not refresh itself."""
+"""The maximum number of pages that receive events at the same time; any further page does not refresh itself."""
 
 
 class NewsFeed:
-    """The news about a lake's tables for all open pages. Nothing polls the catalog while no page is open."""
+    """The feed that tells open pages when a lake's tables change. The catalog is polled only while a page is open."""
 
     def __init__(self, lake: Lake, stages: Sequence[Definition]) -> None:
         self.lake, self.stages = lake, tuple(stages)
@@ -33,7 +36,7 @@ class NewsFeed:
         self._lock = asyncio.Lock()
 
     async def _look(self) -> str:
-        """Return the state of the tables; poll the catalog unless another page has just polled it."""
+        """Return a digest of the tables' state; poll the catalog only if the last poll is too old."""
         async with self._lock:
             if time.monotonic() - self._looked >= self._pause:
                 began = time.monotonic()

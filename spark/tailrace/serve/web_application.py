@@ -1,4 +1,4 @@
-"""The web application: pages, their static files, and change events. An error is shown as a page with a sentence."""
+"""The web application: pages, their static files, and change events. Errors appear as pages with a short message."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ LONGEST = 1000
 
 
 class ServeMissingError(TailraceError, ImportError):
-    """The drawing libraries are not installed."""
+    """Raised if the drawing libraries are not installed."""
 
 
 @cache
 def _static(name: str) -> bytes:
-    """Return one of the three static files of the pages, which never change while the process runs."""
+    """Return one of the three static files of the pages. The files never change while the process runs."""
     return files("tailrace.serve").joinpath("static", name).read_bytes()
 
 
@@ -66,7 +66,7 @@ def _static(name: str) -> bytes:
 def _drawing_script() -> bytes:
     """Build the drawing script in another process.
 
-    Building takes about a second, during which nothing else could run in this process.
+    Building the script takes about a second, during which this process could not do anything else.
     """
     made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     if made.returncode:
@@ -84,9 +84,9 @@ def _drawing_version() -> bytes:
 
 @cache
 def static_address(name: str) -> str:
-    """Return the address of a file that pages need.
+    """Return the address of a static file of the pages.
 
-    The address changes with the content, so browsers may cache the file.
+    The address changes with the file's content, so browsers may cache the file.
     """
     content = _drawing_version() if name == _VEGA else _static(name)
     return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
@@ -107,13 +107,13 @@ def _file(request: Request) -> Response:
 
 @dataclass(frozen=True)
 class Failures:
-    """The responses for pages that cannot be shown. `tell` is called with a line about each unexpected error."""
+    """The responses for pages that cannot be shown. `tell` is called with one line for each unexpected error."""
 
     pages: LakePages
     tell: Callable[[str], None]
 
     def page(self, status: int, says: str) -> Response:
-        """Build a page that consists of one sentence."""
+        """Build an error page that contains only the sentence `says`."""
         return self.pages.render("failure.html", "Not shown", status=status, says=says)
 
     def http(self, request: Request, error: Exception) -> Response:
@@ -122,7 +122,7 @@ class Failures:
         return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
 
     def expected(self, request: Request, error: TailraceError) -> Response:
-        """Respond to an error in the lake or in the address with the error's message, which states the remedy."""
+        """Respond to an error in the lake or in the address with the error's message, which names the remedy."""
         status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
         return self.page(status, value_text(str(error), LONGEST))
 
@@ -134,7 +134,7 @@ class Failures:
 
 
 def _warm_pictures() -> None:
-    """Prepare the drawing libraries in advance, because loading them delays a plot by about a second.
+    """Load the drawing libraries in advance, because loading them later would delay a plot by about a second.
 
     If drawing is impossible, the error is ignored here, and the page reports it later.
     """
@@ -184,8 +184,7 @@ def application(
 
     @asynccontextmanager
     async def life(_: Any) -> Any:
-        # Run the first read in advance: it imports libraries and plans files, and no visitor should have to wait for
-        # that.
+        # Read the lake once in advance, so that no visitor has to wait for the imports and the planning of files.
         first = asyncio.create_task(run_in_threadpool(pages.warm))
         await asyncio.wait([first], timeout=PATIENCE)
         pictures = asyncio.create_task(run_in_threadpool(_warm_pictures))

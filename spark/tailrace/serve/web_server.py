@@ -18,7 +18,7 @@ from tailrace.serve.connections import BoundedConnection, Limits
 
 
 class ListenError(TailraceError, OSError):
-    """An address at which the server cannot listen."""
+    """Raised if the server cannot listen at an address."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Listener:
 
 
 def listen(host: str, port: int) -> Listener:
-    """Listen at an address; port 0 selects any free port. Raises `ListenError` if that is not possible."""
+    """Listen at an address; port 0 selects any free port. Raises `ListenError` if the server cannot listen there."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: ASGIApp, at: Listener, started: Callable[[], None] = lambda: None, limits: Limits | None = None) -> None:
-    """Serve an application until SIGINT or SIGTERM.
+    """Serve an application until the process receives SIGINT or SIGTERM.
 
     Requested addresses are not logged because they may contain the token.
     """

@@ -1,1 +1,1 @@
-"""Report on runs: metrics, structured logs and lineage."""
+"""Report on runs with metrics, structured logs and lineage."""

@@ -14,15 +14,18 @@ from tailrace.telemetry.metrics import Metrics
 from tailrace.telemetry.run_events import ObserveError
 
 MOST_CONNECTIONS = 32
-"""The maximum number of open connections. A further connection closes the oldest one, which is idle in normal use."""
+"""The maximum number of open connections.
+
+When a further connection is opened, the server closes the oldest connection, which is usually idle.
+"""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = 10
-    """The maximum time in seconds until a client sends the next bytes of a request or accepts bytes of a response."""
+    """The maximum time in seconds for which the server waits for a client that sends or reads no bytes."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: scrapes are routine."""
+        """Log nothing, because scrapers send requests all the time."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):

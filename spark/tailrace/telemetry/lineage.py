@@ -1,10 +1,11 @@
 """Send lineage (which data a run reads and writes) as OpenLineage events.
 
 A stream is one run of a job: START, RUNNING at intervals, then COMPLETE or FAIL. A backfill is one run per stage: START
-when the backfill takes its generation, then COMPLETE, ABORT if the backfill gave way to a newer run, or FAIL. The
-client's own configuration states where events go (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...);
-without a configuration, no events are sent. A separate thread sends the events. A failure to send is reported once, and
-no run waits for lineage or fails because of lineage. Needs the extra `observe` (openlineage-python).
+when the backfill gets its generation, then COMPLETE, FAIL, or (if the backfill gave way to a newer run) ABORT. The
+settings of the OpenLineage client determine where events are sent (OPENLINEAGE_URL, OPENLINEAGE_CONFIG,
+OPENLINEAGE__TRANSPORT__...); without these settings, no events are sent. A separate thread sends the events. The first
+failure to send an event is reported. No run waits for lineage or fails because of lineage. Needs the extra `observe`
+(openlineage-python).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ the counts of a backfill's windows by outcome, and the engines that computed the
 class Lineage:
     """A watcher that reports the lineage of one run. `close` waits until every event has been sent or has failed.
 
-    `warn` is called once, with the reason, if an event cannot be sent. Raises `ObserveMissingError` if the client is
-    not installed.
+    `warn` is called only for the first event that cannot be sent, with the reason. Raises `ObserveMissingError` if
+    openlineage-python is not installed.
     """
 
     def __init__(self, subject: Subject, warn: Callable[[str], None], every: float = EVERY) -> None:
@@ -64,7 +65,7 @@ class Lineage:
             raise missing_library("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
         self._events, self._facets = events, facets
         events.set_producer(PRODUCER)
-        # The client would log every event that it cannot send; `warn` reports only the first failure.
+        # Silence the client, which would log every event that it cannot send; `warn` reports the first failure.
         logging.getLogger("openlineage").setLevel(logging.CRITICAL)
         self.subject, self.every, self._warn = subject, every, warn
         self._client: Any = None
@@ -109,7 +110,7 @@ class Lineage:
         logs, job = subject.logs, f"stream.{subject.log}"
         written: list[Contract] = []
         if not subject.sources:
-            # A stream without sources does not land records: it reads the logs that another stream lands.
+            # A stream without sources does not write logs; it reads logs that another stream writes.
             inputs, job = [self._input(log_contract(log)) for log in logs], f"{job}.from_log"
         else:
             inputs = [self._source(subject.sources[log.name]) for log in logs]
@@ -143,7 +144,7 @@ class Lineage:
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
     def _outputs(self, stage: Definition) -> list[Contract]:
-        """Return the contracts of the stage's tables that a run of the stage writes."""
+        """Return the contracts of the tables that a run of the stage writes."""
         own = tables_of(stage)
         if own.answers is None or stage.name not in self.subject.stages_with_answers(Lake(self.subject.settings)):
             return [own.ledger]
@@ -175,7 +176,7 @@ class Lineage:
                 self._client = OpenLineageClient()
             self._client.emit(event)
         except Exception as error:
-            # An error in lineage must not reach the run.
+            # An error in the lineage code must not make the run fail.
             if not self._warned:
                 self._warned = True
                 reason = next(iter(str(error).splitlines()), "")
@@ -210,7 +211,7 @@ class Lineage:
         return self._events.OutputDataset(*self._name(contract), facets=self._schema(contract))
 
     def _name(self, contract: Contract) -> tuple[str, str]:
-        """Return a table's identity in OpenLineage's convention for Iceberg tables: the warehouse and the full name."""
+        """Return a table's OpenLineage identity: the warehouse as the namespace, and the table's full name."""
         settings = self.subject.settings
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
 

@@ -1,4 +1,4 @@
-"""Write structured logs: a line for each epoch, for each run, and for each event that needs attention.
+"""Write structured logs: a line for each epoch, a line for each run, and a line for each event that needs attention.
 
 The log lines go through the standard library's logging, with a separate logger for Tailrace. The format is JSON (by
 python-json-logger from the extra `observe`) or text. Every line contains the log and the run and, if known, the
@@ -46,10 +46,10 @@ LOGGER = "tailrace.run"
 
 
 class Logs:
-    """A watcher that writes one run's log lines. `close` closes the log file.
+    """A watcher that writes the log lines of one run. `close` closes the log file.
 
-    Raises `ObserveMissingError` for JSON if python-json-logger is not installed, and `ObserveError` if the file cannot
-    be written.
+    Raises `ObserveMissingError` if the format is JSON and python-json-logger is not installed, and `ObserveError` if
+    the file cannot be written.
     """
 
     def __init__(self, subject: Subject, format: Literal["json", "text"], file: Path | None) -> None:
@@ -107,7 +107,7 @@ class Logs:
         self._say(logging.INFO, "metrics_served", url=url)
 
     def log_warning(self, text: str) -> None:
-        """Log that the run cannot be fully observed, and the reason."""
+        """Log a warning that the run cannot be fully observed. The text states the reason."""
         self._say(logging.WARNING, "not_observed", reason=text)
 
     def _epoch(self, report: EpochReport) -> None:
@@ -120,7 +120,7 @@ class Logs:
             if (lag := lag_seconds(folded.clock.watermark, folded.clock.processing_time)) is not None
         ]
         if lags:
-            # For tools that read log lines, report a single lag: the lag of the stage that is furthest behind.
+            # Report a single lag for tools that read log lines: the lag of the stage that is furthest behind.
             data["watermark_lag_seconds"] = round(max(lags), 3)
         self._say(logging.INFO, data.pop("event"), **data)
         for name, folded in report.folded.items():

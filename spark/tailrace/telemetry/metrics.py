@@ -1,8 +1,8 @@
 """Metrics for Prometheus about a run's epochs, commits and backfills, served over HTTP or written to a file.
 
-This module counts nothing per record: an epoch's numbers come from the epoch's report. Labels are names that a
-definition or a source has (log, pipeline, table, partition) or words from a small set, but never keys. Needs the extra
-`observe` (prometheus-client).
+This module counts nothing per record: an epoch's numbers come from the epoch's report. Label values are names from a
+definition or a source (log, pipeline, table, partition) or words from a small fixed set, but never keys of records.
+Needs the extra `observe` (prometheus-client).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the histogram's buckets, in seconds."""
 
 WHOLE = "all"
-"""The partition label for a source that does not distinguish partitions."""
+"""The value of the label `partition` for a source that does not distinguish partitions."""
 
 ENDS = ("committed", "gave_way", "failed")
-"""The statuses with which a run of a backfill can end."""
+"""The possible final statuses of a backfill run."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Metrics:
             raise missing_library(
                 "metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error
             ) from None
-        # The creation time of a counter adds nothing to the counter's first sample.
+        # Do not export the time when each counter was created: these series say no more than the counters' first
+        # samples.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
         self.registry = client.CollectorRegistry()
@@ -114,8 +115,8 @@ class Metrics:
     def write(self, path: Path) -> None:
         """Write the current metrics to a file, atomically.
 
-        If `path` is a folder, the file's name consists of the command and of the log or the last stage. Raises
-        `OSError` if the file cannot be written.
+        If `path` is a folder, the file is named after the command and the log (for a stream) or the last stage (for a
+        backfill). Raises `OSError` if the file cannot be written.
         """
         from prometheus_client import write_to_textfile
 
@@ -126,9 +127,9 @@ class Metrics:
         )
 
     def _begin(self) -> None:
-        """Set the metrics that exist before the first epoch.
+        """Set the metrics that must exist before the first epoch.
 
-        Counters start at zero, so that their rates include the first epoch.
+        Counters start at zero, so that a rate over a counter includes the first epoch.
         """
         if self.subject.command != "stream":
             return
@@ -230,7 +231,7 @@ class Metrics:
             self._set("tailrace_backfill_timestamp_seconds", time.time(), noted.pipeline)
 
     def _backfills(self) -> None:
-        """Count the outcomes of all backfills from the tables of runs, because a process sees only its own runs."""
+        """Count the outcomes of all backfills from the tables of runs, because this process knows only its own runs."""
         lake = Lake(self.subject.settings)
         for stage in (one for one in self.subject.stages if one.recomputable):
             runs = Runs(lake, stage)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observation:
-    """An observed run: call `tell` with each event. Set `stopped` if the run was told to stop."""
+    """An observed run. Call `tell` with each event of the run, and set `stopped` if the run was told to stop."""
 
     tell: Watcher
     stopped: bool = False
@@ -28,7 +28,7 @@ class Observation:
 def observe_run(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observation]:
     """Observe a run from its beginning to its end, and notify the watchers even if the run ends with an error.
 
-    `say` is called with lines for people: the address of the metrics, and failures to observe the run. Raises
+    `say` is called with messages for the user: the address of the metrics, and failures to observe the run. Raises
     `ObserveMissingError` if a needed extra is not installed, and `ObserveError` if a port or a file is not available.
     """
     settings = subject.settings
@@ -46,7 +46,7 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
-                # The metrics file is written after the event of the run's end, because the metrics count that event.
+                # Write the metrics file only after the run's last event, because the metrics also count the last event.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
                 from tailrace.telemetry.endpoint import Endpoint
@@ -55,7 +55,7 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.log_endpoint(endpoint.url)
-            # Metrics are notified before the logs, so that each logged epoch is already counted.
+            # Notify the metrics before the logs, so that the metrics have already counted every epoch that is logged.
             watchers.insert(0, metrics)
         if wants_lineage():
             from tailrace.telemetry.lineage import Lineage

@@ -1,7 +1,8 @@
 """Define the events of one run of a command: the engine's reports, and the run's beginning and end.
 
-Metrics, logs and lineage are each a `Watcher`, which is called for every event in order, on the thread that reports the
-event. The engine does not know the watchers; it notifies the listener of a lake and the watch of a stream.
+Metrics, logs and lineage are each a `Watcher`. A watcher is called for every event in order, on the thread that reports
+the event. The engine does not depend on watchers: it reports to the listener of a lake and to the watch function of a
+stream.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ HELD_BACK = 60_000_000
 """The time in microseconds after which a silent partition that holds the watermark back is reported."""
 
 RARE = ("unanswered", "productions", "claimed", "fed_back")
-"""The counts that the data of an epoch contains only if they are above zero."""
+"""The counts that the data of an epoch contains only if the count is above zero."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
-"""The possible outcomes of a backfill for a window of its range."""
+"""The possible outcomes of a backfill for each window in the backfill's range."""
 
 
 class ObserveMissingError(TailraceError, ImportError):
-    """A library for metrics, logs or lineage is not installed; the extra `observe` installs it."""
+    """Raised if a library for metrics, logs or lineage is not installed. The extra `observe` installs them all."""
 
 
 class ObserveError(TailraceError, ValueError):
-    """A requested observation is impossible, because a port is taken or a folder is missing."""
+    """Raised if a run cannot be observed as requested, because a port is taken or a folder is missing."""
 
 
 def missing_library(what: str, error: ImportError) -> ObserveMissingError:
@@ -55,7 +56,7 @@ def missing_library(what: str, error: ImportError) -> ObserveMissingError:
 class Subject:
     """A run of a command: its stages, and the settings that identify the lake. `run` is a unique id.
 
-    `sources` maps the name of each log that the run lands to the log's source.
+    `sources` has an item for each log that the run writes: the log's name, and the source of the log's records.
     """
 
     command: Literal["stream", "backfill"]
@@ -66,7 +67,7 @@ class Subject:
 
     @property
     def pipelines(self) -> tuple[Definition, ...]:
-        """The stages that have windows and therefore panes."""
+        """The stages that have windows and therefore emit panes."""
         return tuple(stage for stage in self.stages if stage.windowed)
 
     def stages_with_answers(self, lake: Lake) -> frozenset[str]:
@@ -89,19 +90,19 @@ class Subject:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The run begins."""
+    """The event for the beginning of a run."""
 
 
 @dataclass(frozen=True)
 class CheckpointRepair:
-    """The stream's checkpoint was rewritten; `flaw` describes what was wrong with it."""
+    """The event for a repair of the stream's checkpoint. `flaw` describes the fault of the old checkpoint."""
 
     flaw: str
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The run ended: with an error, because it was told to stop, or because there was nothing left to do."""
+    """The event for the end of a run: by an error, by a request to stop, or because there was nothing left to do."""
 
     error: BaseException | None = None
     stopped: bool = False
@@ -114,7 +115,7 @@ Watcher: TypeAlias = "Callable[[RunEvent], None]"
 def join_watchers(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
     """Join watchers into one watcher that calls all of them in order.
 
-    A run never fails because it is observed: a watcher that fails is not called again, and `warn` is called with the
+    A run never fails because a watcher fails: the failed watcher is not called again, and `warn` is called with the
     reason.
     """
     left = list(watchers)
@@ -132,7 +133,7 @@ def join_watchers(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> W
 
 
 def lag_seconds(watermark: int, now: int) -> float | None:
-    """Return how many seconds a watermark is behind the processing time. Both arguments are in microseconds.
+    """Return how many seconds a watermark is behind the processing time `now`. Both arguments are in microseconds.
 
     Returns None if there is no watermark yet, and 0 if the input is complete.
 

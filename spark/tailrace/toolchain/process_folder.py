@@ -1,4 +1,7 @@
-"""Provide a private folder that is removed at the end of its process; after a kill, the next process removes it."""
+"""Provide a private folder for this process, which is removed when the process ends.
+
+If the process is killed, a later process removes the folder.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,21 @@ _PREFIX = "tailrace-"
 _LOCK = ".lock"
 
 _made: dict[tuple[int, Path], Path] = {}
-"""The folders of this process, by process id (a forked process has its own folders) and parent folder."""
+"""The folders of this process, by process id and parent folder. A forked process has its own process id, so it has its
+own folders.
+"""
 
 
 def process_folder(place: Path | None = None) -> Path:
     """Return this process's folder in `place`, or in the temporary folder; the folder is removed when the process ends.
 
-    The first call also removes the folders of this user's dead processes. The call keeps the folders of living
-    processes, because a living process holds a lock in its folder. The operating system releases the lock when the
-    process ends in any way.
+    The first call also removes the folders of this user's processes that have ended. The folders of running processes
+    are kept, because a running process holds a lock in its folder. The operating system releases the lock when the
+    process ends, however it ends.
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside
-    # A cleaner of temporary folders may have removed the folder.
+    # A service that cleans up temporary folders may have removed this folder.
     if key not in _made or not _made[key].is_dir():
         inside.mkdir(parents=True, exist_ok=True)
         _remove_left(inside)
@@ -36,8 +41,8 @@ def process_folder(place: Path | None = None) -> Path:
 
 def _new(inside: Path) -> Path:
     while True:
-        # Another process may find the new folder before it is locked, and remove it. In this case another folder is
-        # made.
+        # Another process may find and remove the new folder before this process has locked it. In this case, the loop
+        # creates another folder.
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
         if _hold(folder, os.O_CREAT) is not None:
             atexit.register(_remove_own, folder, os.getpid())
@@ -45,9 +50,9 @@ def _new(inside: Path) -> Path:
 
 
 def _hold(folder: Path, flags: int = 0) -> int | None:
-    """Lock a folder, and return the lock file's descriptor.
+    """Lock a folder, and return the file descriptor of its lock file.
 
-    Returns None if another process holds the lock, or if the lock file does not exist.
+    Returns None if another process holds the lock, or if the lock file does not exist and `flags` does not create it.
     """
     try:
         file = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
@@ -70,8 +75,8 @@ def _remove_left(inside: Path) -> None:
         except OSError:
             continue
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (lock := _hold(folder)) is not None:
-            # The lock file is removed last. If this process is killed before that, the next process removes the
-            # remaining files.
+            # The lock file is removed last. If this process is killed before that, the next process can still remove
+            # the remaining files.
             for one in [one for one in folder.iterdir() if one.name != _LOCK]:
                 shutil.rmtree(one, ignore_errors=True) if one.is_dir() and not one.is_symlink() else one.unlink()
             shutil.rmtree(folder, ignore_errors=True)
@@ -79,6 +84,7 @@ def _remove_left(inside: Path) -> None:
 
 
 def _remove_own(folder: Path, owner: int) -> None:
-    # A process that was forked from the owner also runs this function when it ends.
+    # Only the owner removes the folder, because a process that was forked from the owner also runs this function at its
+    # end.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

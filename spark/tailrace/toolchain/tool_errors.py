@@ -6,4 +6,7 @@ from tailrace.model.base.errors import TailraceError
 
 
 class ToolchainError(TailraceError, RuntimeError):
-    """Java or a jar is missing or wrong. The message names the tool, and the command that fixes the problem."""
+    """Raised if Java or a jar is missing or wrong.
+
+    The message names the tool, and the command that corrects the problem.
+    """

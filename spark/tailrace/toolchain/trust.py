@@ -1,7 +1,7 @@
 """Create a Java trust store with the certificate authorities that Python trusts.
 
-A packaged Java has its own list of authorities and ignores the list of the machine. Behind a proxy with its own
-authority, connections from Python and pip would succeed, but connections from Java would fail.
+A packaged Java has its own list of authorities and ignores the list of the machine. Behind a proxy with a private
+certificate authority, connections from Python and pip would succeed, but connections from Java would fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _text(value: str) -> bytes:
 
 
 def jks(certificates: list[bytes]) -> bytes:
-    """Return a JKS key store, encoded as bytes, that trusts these certificates (in DER form)."""
+    """Return a Java key store (JKS) as bytes. The key store trusts these certificates, which are in DER form."""
     body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
     for number, der in enumerate(certificates):
         body += struct.pack(">I", _CERTIFICATE) + _text(f"ca-{number}") + struct.pack(">Q", 0)
@@ -31,10 +31,10 @@ def jks(certificates: list[bytes]) -> bytes:
 
 
 def java_options(folder: Path) -> list[str]:
-    """Write a trust store with Python's authorities into `folder`, and return the options that make a JVM use it.
+    """Write a trust store with Python's authorities into `folder`, and return the JVM options that select it.
 
-    Returns an empty list if Python lists no authorities: Python then finds authorities one by one, in a form that Java
-    cannot read.
+    Returns an empty list if Python cannot list its authorities. In that case, Python finds authorities one by one, in a
+    form that Java cannot read.
     """
     authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not authorities:

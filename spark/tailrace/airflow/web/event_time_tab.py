@@ -1,4 +1,4 @@
-"""Show a DAG's definition over event time and the run that computed each part, with the grid of `tailrace serve`.
+"""Show a definition's answers over event time, and which run computed them, with the grid of `tailrace serve`.
 
 Airflow's API server does not load definitions, so this module finds a definition's tables by name only.
 """
@@ -27,7 +27,7 @@ from tailrace.serve.reading.stage_rows import ALL, RowRelation, filter_range, in
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
-    """Return the page with a definition's grid over the range `from` to `to`, or over all event time without a range.
+    """Return the page with a definition's grid for the range `from` to `to` in `values`, or for all event time.
 
     `prefix` is the path of these pages at Airflow's address. Raises `RangeError` for an invalid range.
     """
@@ -55,7 +55,7 @@ def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | N
 
 @contextmanager
 def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[RowRelation | None, RowRelation | None]]:
-    """Yield the relations of a definition's current rows and of its late records; a missing relation is None."""
+    """Yield the relations of a definition's current rows and of its late records, or None for a missing relation."""
     answers, ledger = session.lake.find(name), session.lake.find(ledger_name(name))
     if ledger is None:
         yield None, None

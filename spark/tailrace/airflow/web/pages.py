@@ -1,4 +1,4 @@
-"""Serve Tailrace's pages in Airflow's API server to users who may see or trigger the page's DAG."""
+"""Serve Tailrace's pages in Airflow's API server. A page is for users who may see or trigger the page's DAG."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; conn
 
 
 def application() -> FastAPI:
-    """Create the application; each page checks that the user may see or trigger the DAG."""
+    """Create the application.
+
+    A page requires the permission to see its DAG; the backfill form requires the permission to trigger the DAG.
+    """
     app = FastAPI(title="Tailrace", docs_url=None, redoc_url=None, openapi_url=None)
     may_read, may_see = Depends(requires_access_dag("GET", DagAccessEntity.XCOM)), Depends(requires_access_dag("GET"))
     may_trigger = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
@@ -56,7 +59,7 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
 
 
 def _event_time(dag_id: str, request: Request) -> HTMLResponse:
-    """Show a DAG's definition over event time, with the run that computed each part."""
+    """Show the answers of a DAG's definition over event time, and which run computed them."""
     try:
         text = event_time_tab(Lake(Settings()), _name(dag_id), dag_id, dict(request.query_params), _prefix(request))
     except TailraceError as error:
@@ -77,7 +80,7 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _login(request: Request, error: HTTPException) -> Response:
-    """Redirect a browser that is not logged in to the login page and then back; send an error to other clients."""
+    """Redirect a browser that is not logged in to the login page, which leads back; send an error to other clients."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, 401)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

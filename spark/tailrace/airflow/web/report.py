@@ -11,12 +11,13 @@ RESULT = "did"
 """The name of the XCom that holds a run's result or the reason for its failure."""
 
 COUNTED = ("changed", "untouched", "retracted")
-"""The names of the counts of windows in the result of a backfill."""
+"""The names of the window counts in the result of a backfill."""
 
 
 def templates(*packages: str) -> jinja2.Environment:
-    """Make the environment of the page templates, which escapes all values. `packages` are packages with further
-    templates.
+    """Create the Jinja environment for the page templates, which escapes all values.
+
+    `packages` are packages with further templates.
     """
     loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", *packages)]
     return jinja2.Environment(

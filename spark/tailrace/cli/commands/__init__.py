@@ -1,1 +1,4 @@
-"""The commands, grouped by their effect: `run`, `look` and `change`. A command is loaded when it is called."""
+"""The commands, in three groups by their effect: `run`, `look` and `change`.
+
+The module of a command is imported only when the command is called.
+"""

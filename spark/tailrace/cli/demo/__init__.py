@@ -1,1 +1,1 @@
-"""The guided tour."""
+"""The guided tour of Tailrace, which `make demo` runs."""

@@ -1,4 +1,4 @@
-"""Run the backfill of the demo, show its changes, and prove that it changed no other row."""
+"""Run the backfill of the demo, print the answers that it changed, and prove that it changed no other answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.trace.key_history import LedgerPane
 
 @dataclass
 class CorrectedAnswers:
-    """A backfill, with the rows of the answers before and after it."""
+    """The results of running a backfill twice, and the rows of the answers before and after the first run."""
 
     done: Backfilled
     again: Backfilled
@@ -32,7 +32,7 @@ class CorrectedAnswers:
 
     @classmethod
     def run(cls, tables: DemoTables, first: datetime, last: datetime) -> CorrectedAnswers:
-        """Backfill the range twice; the second backfill changes nothing."""
+        """Run the backfill of a range twice. The second run should change no row."""
         before = tables.snapshot()
         range_ = (instant(first), instant(last))
         [done] = backfill(tables.lake, tables.pipeline, *range_, reason="the demo's correction")
@@ -42,12 +42,15 @@ class CorrectedAnswers:
 
     @property
     def alone(self) -> int:
-        """The number of rows of the answers that are equal in every column, including the version."""
+        """The number of answers that are equal before and after the backfill in every column, including the version."""
         return sum(1 for key, answer in self.old.items() if self.new.get(key) == answer)
 
     @property
     def clean(self) -> bool:
-        """Whether only the reported rows differ, all in the backfill's generation, and the second run changed none."""
+        """Whether the backfill changed exactly the rows that it reports, and its second run changed no row.
+
+        Each changed row must have the generation of the backfill.
+        """
         keys = changed_keys(self.old, self.new)
         meant = all(key not in self.new or self.new[key]["generation"] == self.done.run.generation for key in keys)
         return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
@@ -66,7 +69,7 @@ class CorrectedAnswers:
 
 
 def show_backfill(story: Story, corrected: CorrectedAnswers, tables: DemoTables, wide: Span, shown: Span) -> None:
-    """Print the result of a backfill."""
+    """Print the changes that a backfill made, and whether any other row was changed."""
     done, differ = corrected.done, len(changed_keys(corrected.old, corrected.new))
     story.say(
         f"{quantity(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
@@ -91,7 +94,7 @@ def show_backfill(story: Story, corrected: CorrectedAnswers, tables: DemoTables,
 
 
 def _history(tables: DemoTables, wide: Span, shown: Span) -> Table:
-    """Make a table with the on-time pane of each hour, its last pane from the stream, and its latest pane."""
+    """Create a table with three panes per hour: the on-time pane, the stream's last pane, and the current pane."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
     panes = [pane for pane in tables.panes(wide) if not pane.retraction]

@@ -15,12 +15,12 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.trace.key_history import History, LedgerPane, history
 
 Answers = Mapping[tuple[str, datetime], Mapping[str, Any]]
-"""The rows of the current answers, by airport and start of the window."""
+"""The current answers: a mapping from airport and window start to the row of the answer."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The windows of an airport that start in `[first, last)`; a window is an hour long."""
+    """The windows of one airport that start in `[first, last)`. Each window is one hour long."""
 
     origin: str
     first: datetime
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Flight:
-    """A record of the log. `late` says that it came too late for its window."""
+    """A flight from the log. `late` is true if the record came too late for its window."""
 
     id: str
     scheduled: datetime
@@ -51,12 +51,12 @@ class DemoTables:
         return [history(self.lake, self.pipeline, (span.origin,), start) for start in starts]
 
     def panes(self, span: Span) -> list[LedgerPane]:
-        """Read the panes and retractions of the span in the order of firing."""
+        """Read the panes and retractions of the windows in `span`, in the order of firing."""
         panes = [pane for past in self._histories(span) for pane in past.panes]
         return sorted(panes, key=lambda pane: (pane.version, not pane.retraction, pane.window))
 
     def flights(self, span: Span) -> list[Flight]:
-        """Read the log's records in the span, in the order in which they became known."""
+        """Read the log's records with an event time in `span`, in the order in which they became known."""
         late = {one.source for past in self._histories(span) for one in past.late}
         at, table = self.pipeline.log.event_time, self.lake.table(self.pipeline.log.name)
         first, last = span.first.isoformat(), span.last.isoformat()
@@ -69,21 +69,21 @@ class DemoTables:
         return sorted(flights, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """Read the epochs' processing times, each with the watermark from then on, from the ledger's commits."""
+        """Read the watermark of each epoch from the ledger's commits, as pairs of processing time and watermark."""
         clocks = (epoch.clock for epoch in epoch_commits(self.lake, ledger_name(self.pipeline.name)).values())
         steps = {(epoch.processing_time, epoch.watermark) for epoch in clocks if epoch.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:
-        """Return the current snapshot id of the table of answers; 0 if the table has no snapshot."""
+        """Return the id of the current snapshot of the table of answers, or 0 if the table has no snapshot."""
         return self.lake.head(self.pipeline.name).snapshot or 0
 
     def answers(self, snapshot: int) -> Answers:
-        """Read the answers as of a snapshot, as a mapping from airport and window start to the answer."""
+        """Read the answers in a snapshot; return a mapping from airport and window start to the answer."""
         rows = self.lake.table(self.pipeline.name).scan(snapshot_id=snapshot).to_arrow().to_pylist()
         return {(row["origin"], row["window_start"]): row for row in rows}
 
 
 def version_of(row: Mapping[str, Any]) -> str:
-    """Write the version of an answer: generation, epoch and pane index."""
+    """Return the version of an answer as text: generation, epoch and pane index, separated by dots."""
     return f"{row['generation']}.{row['epoch']}.{row['pane_index']}"

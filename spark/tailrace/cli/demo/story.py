@@ -1,4 +1,4 @@
-"""Print the demo's story: numbered steps, short paragraphs, tables and code."""
+"""Print the text of the demo: numbered steps, short paragraphs, tables and code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INDENT = "     "
 
 @dataclass
 class Story:
-    """Prints the text of the demo. `seconds` has the duration of each step."""
+    """Prints the text of the demo. `seconds` maps the name of each finished step to its duration."""
 
     steps: int
     output: Output = field(default_factory=Output)
@@ -39,7 +39,10 @@ class Story:
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """Print the heading of a step, and record its duration. Raises `KeyboardInterrupt` if Ctrl-C was pressed."""
+        """Print the heading of a step, and record the duration of the step.
+
+        Raises `KeyboardInterrupt` if Ctrl-C was pressed before.
+        """
         self.check()
         number, started = len(self.seconds) + 1, time.perf_counter()
         self.console.print()
@@ -49,18 +52,21 @@ class Story:
         self.seconds[name] = round(time.perf_counter() - started, 1)
 
     def take_interrupts(self) -> None:
-        """Make Ctrl-C end the demo after the present part, because Spark would handle the signal and fail."""
+        """Handle Ctrl-C so that the demo ends after the current operation.
+
+        Otherwise, Spark would handle Ctrl-C and fail.
+        """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupt)
 
     def check(self) -> None:
-        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
+        """Raise `KeyboardInterrupt` if Ctrl-C has been pressed."""
         if self.interrupted:
             raise KeyboardInterrupt
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            # The interrupted query would log a trace.
+            # Without this call, the interrupted query would log a stack trace.
             logging.disable()
             raise KeyboardInterrupt
         self.interrupted = True
@@ -74,23 +80,23 @@ class Story:
             self.console.print(Text(INDENT + line, style=style), soft_wrap=True)
 
     def show(self, thing: RenderableType) -> None:
-        """Print a table, or another block that is not text."""
+        """Print a table or another block of output that is not a paragraph."""
         self._apart("show")
         self.console.print(Padding(thing, (0, 0, 0, len(INDENT)), expand=False), width=min(self.console.width, WIDTH))
 
     def code(self, text: str, language: str) -> None:
-        """Print code without wrapping it."""
+        """Print source code without wrapping its lines."""
         self._apart("code")
         for line in Syntax("", language, theme="ansi_light").highlight(text).split():
             self.console.print(Text(INDENT).append_text(line), soft_wrap=True)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line without wrapping it, such as a row of a growing table."""
+        """Print a line without wrapping it, such as a row of a table that is printed row by row."""
         self._apart("line")
         self.console.print(Text.assemble(INDENT, *parts), soft_wrap=True)
 
     def _apart(self, kind: str) -> None:
-        """Print an empty line before a block, but not between two lines."""
+        """Print an empty line before a block of output, but not between two calls of `line`."""
         if self._last and (kind, self._last) != ("line", "line"):
             self.console.print()
         self._last = kind

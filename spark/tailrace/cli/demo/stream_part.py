@@ -28,9 +28,10 @@ INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "ma
 
 @dataclass
 class StreamPart:
-    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed.
+    """The stream of the demo, which reads the files of a folder, one file per epoch.
 
-    `progress` shows the epochs and counts their results. `phases` has the seconds of each phase.
+    `shown` is the window whose panes are printed. `progress` shows the epochs and counts their results. `phases` has
+    the duration of each phase of the epochs, in seconds.
     """
 
     story: Story
@@ -47,7 +48,10 @@ class StreamPart:
         self._printed = 0
 
     def run(self, folder: str) -> SparkSession:
-        """Stream the files and return the Spark session. After Ctrl-C, the stream ends after the current epoch."""
+        """Stream the files of a folder, and return the Spark session.
+
+        After Ctrl-C, the stream ends at the end of the current epoch.
+        """
         progress = self.progress
         try:
             progress.show_activity("starting Spark")
@@ -83,7 +87,10 @@ class StreamPart:
         self._reports.put(report)
 
     def _show_new(self) -> None:
-        """Print the new panes of the shown window, if an epoch since the last call may have fired one."""
+        """Print the new panes of the shown window.
+
+        The ledger is read only if an epoch since the last call may have fired a pane of this window.
+        """
         near, hour = False, timedelta(hours=1)
         while not self._reports.empty():
             report = self._reports.get()
@@ -97,7 +104,10 @@ class StreamPart:
             self._printed = len(panes)
 
     def _show(self, panes: Sequence[LedgerPane]) -> None:
-        """Print a line for each pane; if a retraction was committed with the pane, the line includes it."""
+        """Print one line for each pane.
+
+        If a retraction was committed with the pane, the line also shows the retracted value.
+        """
         back = {pane.version: pane for pane in panes if pane.retraction}
         for pane in (one for one in panes if not one.retraction):
             delay, taken = pane.values["mean_delay"], back.get(pane.version)

@@ -1,7 +1,7 @@
-"""Give the guided tour, `make demo`: a quarter of real flights as a stream, late data, a backfill, an audit, a plot.
+"""Run the guided tour, `make demo`: three months of real flights as a stream, late data, a backfill, an audit, a plot.
 
-The tour uses the parts that users use: the definition in `pipelines/flights.py`, a stream of files, a backfill, and an
-audit. Every figure that it prints is read from the tables.
+The tour uses the same parts as any user: the definition in `pipelines/flights.py`, a stream of files, a backfill, and
+an audit. Every figure that the tour prints is read from the tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tailrace.verify.tampering.audit_result import Audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
-"""The name of the file that marks a folder of the demo, which the demo may empty."""
+"""The name of a file that marks a folder as made by the demo; only a marked folder is emptied."""
 
 SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
 """The window whose panes are printed as they fire."""
@@ -54,10 +54,10 @@ WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20
 
 @dataclass(frozen=True)
 class Tour:
-    """The demo's days, the cuts of its files, and the range of its backfill.
+    """The days of flights in the demo, the times at which its files are cut, and the range of its backfill.
 
-    A file is an epoch. There is a file for each day, and in the range `fine`, which has the shown windows, for each 15
-    minutes (`every`).
+    Each file becomes one epoch. There is one file per day, but one file per 15 minutes (`every`) in the range `fine`,
+    which contains the windows that the demo shows.
     """
 
     folder: Path = Path("build/demo")
@@ -69,20 +69,20 @@ class Tour:
 
     @property
     def cuts(self) -> list[datetime]:
-        """The known times at which files end, in order."""
+        """The instants of known time at which the files end, in order."""
         low, high = self.fine
         fine = {low + self.every * number for number in range((high - low) // self.every + 1)}
         return sorted(fine.union(landing_cuts(self.first, self.last)))
 
     @property
     def landing(self) -> Path:
-        """The folder into which the files are written."""
+        """The folder to which the demo writes the files of flights."""
         return self.folder / "landing"
 
 
 @dataclass
 class Demo:
-    """A run of the tour. Each step adds to `summary`."""
+    """A run of the tour. Each step adds its results to `summary`."""
 
     tour: Tour
     settings: Settings
@@ -226,7 +226,10 @@ class Demo:
         return query, rows
 
     def _by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
-        """Run a query over the answers by DuckDB on the same files; None if DuckDB's extensions are missing."""
+        """Run a query over the answers with DuckDB, on the same files.
+
+        Returns None if DuckDB's extensions are missing.
+        """
         try:
             return list(by_duckdb(self.lake, query).to_pylist())
         except QueryError:
@@ -279,9 +282,9 @@ class Demo:
 
 
 def definition_file() -> Path:
-    """Return the path of the definition, in the working directory or the checkout.
+    """Return the path of the demo's definition file, in the working directory or in the checkout.
 
-    Raises `UsageError` if neither folder has the definition.
+    Raises `UsageError` if neither folder contains the file.
     """
     checkout = Path(__file__).resolve().parents[4]
     for folder in (Path(), checkout):
@@ -291,7 +294,10 @@ def definition_file() -> Path:
 
 
 def empty_folder(folder: Path) -> None:
-    """Create the folder, or empty it. Raises `UsageError` if the folder has files that the demo did not make."""
+    """Create the folder, or empty it if it exists.
+
+    Raises `UsageError` if the folder has files that the demo did not make.
+    """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Make the contents of the demo's page: the paper's plot of a few windows, and tables of the results."""
+"""Create the contents of the demo's page: the Dataflow paper's plot for a few windows, and tables of the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.verify.tampering.audit_result import Audit
 
 
 def picture(tables: DemoTables, wide: Span) -> PanePlot:
-    """Make the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
+    """Create the plot of the windows in `wide`, with their records, panes and corrections, and with the watermark."""
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
         subtitle=f"Flights scheduled to leave {wide.origin} on {wide.first:%-d %B %Y}, {wide.first:%H:%M} to "
@@ -28,7 +28,7 @@ def picture(tables: DemoTables, wide: Span) -> PanePlot:
 
 
 def cards(counts: Mapping[str, Any]) -> dict[str, str]:
-    """Make the cards above the chart, from the demo's summary."""
+    """Return the cards above the plot, each with a title and a figure from the demo's summary."""
     numbers = {
         "flights": "records", "epochs": "epochs", "panes": "panes", "retractions": "retractions", "too late": "late",
         "backfill: changed": "backfill_changed", "backfill: left alone": "rows_left_alone",
@@ -44,7 +44,7 @@ def result_tables(
     tables: DemoTables, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
     audit: Audit,
 ) -> list[PlotTable]:  # fmt: skip
-    """Make the tables below the chart."""
+    """Create the tables below the plot."""
     return [_panes(tables, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 
@@ -108,11 +108,11 @@ def _audit(audit: Audit) -> PlotTable:
 
 
 def changed_keys(old: Answers, new: Answers) -> list[tuple[str, Any]]:
-    """List the keys of all rows that were added, changed or removed, by time."""
+    """List the keys of all rows that were added, changed or removed, in the order of time."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 
 
 def to_a_tenth(value: float | None) -> float | None:
-    """Round to a tenth. Returns None for None."""
+    """Round a number to one decimal place. Returns None if the number is None."""
     return None if value is None else round(value, 1)

@@ -1,1 +1,1 @@
-"""The parts that commands share: their list, options, the process, and the Spark session."""
+"""The parts that commands share: the list of commands, common options, process start-up, and the Spark session."""

@@ -12,10 +12,12 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
-"""The prefix of the first argument, before the address in S3 at which the outcome is stored."""
+"""The prefix of the first argument; the address in S3 at which the outcome is stored follows the prefix."""
 
 _FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The statuses that a retry would not change; the process then ends with 0, so that the service does not retry."""
+"""The exit statuses that a retry would not change. For these statuses, the process ends with 0, so that the cluster's
+service does not retry the command.
+"""
 
 
 class _Command(Protocol):
@@ -23,7 +25,9 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""The maximum number of characters that are kept of each output, because a stream runs for weeks."""
+"""The maximum number of characters that are kept of standard output, and of standard error. A stream that runs for
+weeks would otherwise fill the memory.
+"""
 
 
 class _Last(io.StringIO):
@@ -57,10 +61,10 @@ class _Both(io.StringIO):
 
 
 def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
-    """Run `tailrace NAME ARGUMENTS`.
+    """Run `tailrace NAME ARGUMENTS` on a cluster.
 
-    If the first argument is `--outcome=ADDRESS`, store a JSON object at the address: `status` is the exit status; `out`
-    and `err` are the ends of standard output and of standard error.
+    If the first argument is `--outcome=ADDRESS`, store a JSON object at this address when the command ends: `status` is
+    the exit status, and `out` and `err` are the last characters of standard output and standard error.
     """
     if not arguments or not arguments[0].startswith(OUTCOME):
         command([name, *arguments], prog_name="tailrace")

@@ -1,6 +1,7 @@
-"""List the commands by name, each with its summary and its module, which is loaded only when the command is called.
+"""The list of commands by name.
 
-`commands.toml` is the list.
+Each entry has the command's summary and its module, which is imported only when the command is called. The list is read
+from `commands.toml`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    # The commands that typer returns are from typer's copy of click, which has no public name.
+    # The commands that typer returns are objects of typer's private copy of click, so the type has no public name.
     from typer._click.core import Command as LoadedCommand
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its place, `MODULE:NAME` in `cli.commands`, its summary, and its panel in the help (None if hidden).
+    """An entry in the list of commands.
 
-    `summary` is the first paragraph of the command's docstring.
+    `place` is `MODULE:NAME` within `cli.commands`. `summary` is the first paragraph of the command's docstring. `panel`
+    is the section of the help text that shows the command; None hides the command.
     """
 
     place: str
@@ -55,12 +57,15 @@ def load_command(name: str) -> LoadedCommand:
 def command_group(
     name: str, parts: Mapping[str, Callable[..., None]], cls: type[TyperGroup] = TyperGroup
 ) -> typer.Typer:
-    """Make a command of the list that has subcommands."""
+    """Create a command that has subcommands, with its name and summary from the list of commands."""
     return _with_commands(_typer(cls=cls, name=name, help=COMMANDS[name].summary, no_args_is_help=True), parts)
 
 
 def _with_commands(app: typer.Typer, commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    """Add commands to an app. Each paragraph of a docstring becomes one line, which the terminal wraps at its width."""
+    """Add commands to an app.
+
+    Each paragraph of a docstring is joined to one line, which the terminal wraps at its width.
+    """
     for name, command in commands.items():
         paragraphs = (inspect.getdoc(command) or "").split("\n\n")
         app.command(name, help="\n\n".join(" ".join(one.split()) for one in paragraphs))(command)

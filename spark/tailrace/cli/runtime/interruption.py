@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and SIGTERM in a command that runs until one of them comes."""
+"""Handle Ctrl-C and SIGTERM in a command that runs until it receives one of these signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tailrace.cli.terminal.usage import ExitStatus
 
 
 class Stop:
-    """A signal handler that records the first signal to stop. A second signal ends the process at once."""
+    """A handler for Ctrl-C and SIGTERM.
+
+    The handler records the first signal; a second signal ends the process at once.
+    """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -27,7 +30,10 @@ class Stop:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Handle the signals. Call this again after the start of Spark, which replaces the handlers."""
+        """Install this handler for SIGINT and SIGTERM.
+
+        Call this method again after Spark has started, because Spark replaces the handlers.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.signal(number, self._interrupt)
             self._before.setdefault(number, handler)
@@ -36,8 +42,8 @@ class Stop:
         if self.signal is None:
             self.signal = signal.Signals(number)
             return
-        # There is no cleanup, which could take long: the next start finds complete epochs (rule X2), and the JVM ends
-        # when its standard input closes.
+        # No cleanup runs here, because it could take long and is not needed: the next start continues after the last
+        # complete epoch (rule X2), and the JVM ends when its standard input closes.
         cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         os.write(2, f"{cursor}stopped at once; the next start goes on after the last whole epoch\n".encode())
         os._exit(ExitStatus.INTERRUPTED)
@@ -47,5 +53,5 @@ class Stop:
 
     @property
     def name(self) -> str:
-        """The name of the signal, as shown to people."""
+        """The name of the recorded signal, for messages: "Ctrl-C" or "SIGTERM"."""
         return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"

@@ -26,15 +26,15 @@ EngineName: TypeAlias = Annotated[
 
 
 def settings_on(engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
-    """Read the settings; the option `--engine`, if given, replaces their engine."""
+    """Read the settings. If `engine` (the option `--engine`) is given, it replaces the engine of the settings."""
     settings = Settings()
     return settings if engine is None else settings.on_engine(engine)
 
 
 def key_texts(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
-    """Return the values of the `--key` options, VALUE or COLUMN=VALUE, in the order of the key's columns.
+    """Return the values of the `--key` options, in the order of the key's columns. An option is VALUE or COLUMN=VALUE.
 
-    Raises `UsageError` unless each column has one value.
+    Raises `UsageError` unless each column has exactly one value.
     """
     named: dict[str, str] = {}
     for place, text in enumerate(texts):

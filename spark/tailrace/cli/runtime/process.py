@@ -1,4 +1,7 @@
-"""Speed up the start of a process that runs a single command; change nothing in a shared process."""
+"""Speed up the start of a process that runs a single command.
+
+In a process that also runs other code, the functions of this module change nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,27 @@ from typing import Any
 _state = {"own": False}
 
 SELDOM = 100_000
-"""The number of new objects before garbage is collected; imports make a million objects, but hardly any garbage."""
+"""The number of new objects after which Python collects garbage. Imports create a million objects, but hardly any
+garbage.
+"""
 
 UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
-"""Modules that pyiceberg imports, and that are not needed to read a lake; each is loaded on its first use."""
+"""Modules that pyiceberg imports but does not need to read a lake. Each module is loaded only on its first use."""
 
 
 def claim_process() -> None:
-    """Note that this process runs a single command, and collect garbage less often."""
+    """Record that this process runs a single command, and make garbage collection less frequent."""
     _state["own"] = True
     gc.set_threshold(SELDOM)
 
 
 def skip_unused_imports() -> None:
-    """Skip imports that a short command does not need, and that take a third of its time.
+    """Skip imports that a short command does not need. These imports would take a third of the command's time.
 
     Hide numpy from pyarrow, which imports numpy only to be ready to make numpy arrays. Hide pandas from pyarrow, which
-    imports pandas (0.8 of 2 s) only to check for a DataFrame. Delay the modules that pyiceberg seldom uses until their
-    first use. Change nothing in a shared process, or for a module that is already loaded.
+    imports pandas (0.8 of 2 s) only to check whether an object is a DataFrame. Load the modules that pyiceberg seldom
+    uses only on their first use. A module that is already loaded is left alone. In a process that also runs other code,
+    this function changes nothing.
     """
     if not _state["own"]:
         return
@@ -45,7 +51,7 @@ def skip_unused_imports() -> None:
         sys.meta_path.insert(0, _Without("pandas"))
     if "numpy" not in sys.modules:
         with _without("numpy"):
-            # pyiceberg reads tables with these modules of pyarrow; each tries to import numpy.
+            # pyiceberg reads tables with these modules of pyarrow. Each of these modules tries to import numpy.
             import pyarrow.compute
             import pyarrow.dataset
             import pyarrow.parquet  # noqa: F401
@@ -53,7 +59,7 @@ def skip_unused_imports() -> None:
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Hide a module from imports during the block."""
+    """Make imports of a module fail during the block, as if the module were not installed."""
     finder = _Without(name)
     sys.meta_path.insert(0, finder)
     try:
@@ -63,7 +69,10 @@ def _without(name: str) -> Iterator[None]:
 
 
 class _Later(ModuleType):
-    """A module that is loaded when one of its attributes is read; unlike `LazyLoader`'s modules, not by an import."""
+    """A module that is loaded when one of its attributes is first read.
+
+    Unlike with `importlib.util.LazyLoader`, an import statement alone does not load the module.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def session(
     settings: Settings, app: str, groups: Sequence[str] = ("lake",), started: Callable[[], None] = lambda: None
 ) -> Iterator[SparkSession]:
-    """Open a session that ends with the block; `started` is called when Spark has started.
+    """Open a Spark session for the duration of the block. `started` is called after Spark has started.
 
-    Spark goes on if it ran before the block. Raises `ToolchainError` if Java or a jar is missing.
+    If Spark was already running before the block, it keeps running after the block. Raises `ToolchainError` if Java or
+    a jar is missing.
     """
     from tailrace.engines.spark.session import open_session
 
@@ -32,7 +33,10 @@ def session(
 
 @contextmanager
 def ending_spark() -> Iterator[None]:
-    """Stop Spark at the end of the block if it was started in the block; never import pyspark only to check."""
+    """Stop Spark at the end of the block if it was started in the block.
+
+    The check does not import pyspark: if pyspark has not been imported yet, Spark cannot be running.
+    """
     before = _spark_runs()
     try:
         yield
@@ -53,7 +57,10 @@ def _spark_runs() -> bool:
 
 @contextmanager
 def activity(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show the present activity, on a terminal with its duration; yield a function that shows the next one."""
+    """Show what the command is doing, on a terminal with the elapsed time.
+
+    Yields a function that shows the next activity.
+    """
     if not output.live:
         output.say(doing)
         yield output.say

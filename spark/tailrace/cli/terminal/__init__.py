@@ -1,1 +1,1 @@
-"""The output of commands: reports, news, progress, and errors of usage."""
+"""The output of commands: reports, messages, progress, and errors of usage."""

@@ -1,4 +1,4 @@
-"""Count the read input and the total input of a stream, to estimate the remaining time."""
+"""Count how much input a stream has read, and how much input there is in all, to estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class FolderBacklog:
-    """The backlog of folders: the number of files that the checkpoint lists as read, and the number of all files.
+    """The progress of a stream through its folders, as the number of files already read and the number of all files.
 
-    `folders` are the folders of the query's sources, in order. Only local folders are counted, because counting other
-    folders would cost requests.
+    The checkpoint lists the files that have been read.
+
+    `folders` are the folders of the query's sources, in order. Calling the object returns both counts. The call returns
+    None unless all folders and the checkpoint are on this machine, because listing remote folders would cost requests.
     """
 
     folders: Sequence[str]
@@ -35,13 +37,16 @@ class FolderBacklog:
         return sum(taken), sum(map(max, taken, there))
 
     def _taken(self, source: int) -> int:
-        """Count the files of a source in the checkpoint, to which Spark adds a log before each epoch."""
+        """Count the files of one source that the checkpoint lists as read.
+
+        Before each epoch, Spark adds to the checkpoint a list of the files that belong to the epoch.
+        """
         folder = Path(self.checkpoint, "sources", str(source))
         try:
             logs = [path for path in folder.iterdir() if not path.name.startswith(".")]
         except OSError:
             return 0
-        # A compacted log holds the entries of all earlier logs.
+        # A compacted list contains the entries of all earlier lists.
         compacted = max((int(p.stem) for p in logs if p.suffix == ".compact" and p.stem.isdigit()), default=-1)
         paths = {p for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
         paths |= {p for p in logs if p.name.isdigit() and int(p.name) > compacted}
@@ -52,7 +57,11 @@ class FolderBacklog:
 
 @dataclass
 class TopicBacklog:
-    """The backlog of Kafka topics: the sum of the stream's offsets, and the sum of the latest offsets."""
+    """The progress of a stream through its Kafka topics.
+
+    Calling the object returns two sums over all partitions: of the offsets that the stream has read, and of the latest
+    offsets.
+    """
 
     query: StreamingQuery | None = None
 
@@ -61,7 +70,8 @@ class TopicBacklog:
         if not progress:
             return None
         read, latest = 0, 0
-        # The objects of PySpark hold offsets as texts of Python dictionaries; the JSON holds them as numbers.
+        # PySpark's progress objects contain offsets as the text of Python dictionaries; the JSON contains offsets as
+        # numbers.
         for source in json.loads(progress.json)["sources"]:
             one, all_of_it = _total(source.get("endOffset")), _total(source.get("latestOffset"))
             if one is None or all_of_it is None:
@@ -75,7 +85,7 @@ def _files(folder: Path) -> int:
 
 
 def _total(offsets: Any) -> int | None:
-    """Add up the offsets of all partitions; None if there are no offsets."""
+    """Return the sum of the offsets of all partitions, or None if there are no offsets."""
     topics = offsets.values() if isinstance(offsets, dict) else ()
     if not topics or not all(isinstance(partitions, dict) for partitions in topics):
         return None
@@ -83,7 +93,7 @@ def _total(offsets: Any) -> int | None:
 
 
 def _entries(log: Path) -> int:
-    """Count the files in a log of the checkpoint, which has a line of JSON for each file."""
+    """Count the files in one of the checkpoint's lists, which has one line of JSON for each file."""
     return sum(1 for line in log.read_text().splitlines() if line.startswith("{"))
 
 

@@ -1,4 +1,4 @@
-"""Print reports to standard output, as text or JSON, and news and errors to standard error."""
+"""Print reports to standard output, as text or JSON; print messages and errors to standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
 
 WIDTH = 100
-"""The width of text output without a terminal, in characters."""
+"""The width, in characters, of text output that does not go to a terminal."""
 
 
 def _console(*, stderr: bool) -> Console:
@@ -31,7 +31,7 @@ def _console(*, stderr: bool) -> Console:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a command. `json` selects JSON for reports."""
+    """The output of a command. If `json` is true, reports are printed as JSON."""
 
     json: bool = False
     out: Console = field(default_factory=lambda: _console(stderr=False))
@@ -39,36 +39,39 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Whether news can be redrawn in place: standard error is a terminal, and the report is text."""
+        """Whether progress can be redrawn in place: standard error is a terminal, and reports are printed as text."""
         return self.news.is_terminal and not self.json
 
     @property
     def without_news(self) -> Output:
-        """The same output without news, for a command whose standard error holds other lines."""
+        """The same output without messages, for a command that writes other lines to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def report(self, data: Mapping[str, Any], lines: Iterable[RenderableType]) -> None:
-        """Print a report: `data` as JSON, or `lines` for people."""
+        """Print a report: `data` if the output is JSON, otherwise `lines`."""
         if self.json:
             self.data(data)
         else:
             self.text(*lines)
 
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
-        """Print JSON: indented, or on a single line for a stream of objects."""
+        """Print an object as JSON.
+
+        The JSON is indented or, if `line` is true, on a single line, as for a command that prints many objects.
+        """
         text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
-        # Print without the console, which would wrap the text.
+        # The JSON is not printed with the console, because the console would wrap the text.
         print(text, file=self.out.file, flush=True)
 
     def text(self, *parts: RenderableType) -> None:
-        """Print the parts of a report for people."""
+        """Print parts of a text report."""
         for part in parts:
             if isinstance(part, Table) and any(column.no_wrap for column in part.columns):
                 _numbers_whole(part, self.out.width)
             self.out.print(part)
 
     def blocks(self, blocks: Iterable[Iterable[RenderableType]]) -> None:
-        """Print blocks of a report for people, with an empty line between two."""
+        """Print blocks of a text report, with an empty line between blocks."""
         for place, block in enumerate(blocks):
             self.text(*([""] if place else []), *block)
 
@@ -78,7 +81,7 @@ class Output:
             self.out.print(part, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line of news as it is: not wrapped, and not parsed as markup."""
+        """Print a message on one line: the text is not wrapped, and markup in the text is not interpreted."""
         self.news.print(Text(text), soft_wrap=True)
 
     def error(self, text: str) -> None:
@@ -87,7 +90,7 @@ class Output:
 
 
 def output_for(settings: Settings, *, json: bool) -> Output:
-    """Make the output of a run; without news if structured logs go to standard error."""
+    """Create the output of a run. The output prints no messages if structured logs are written to standard error."""
     output = Output(json)
     return output.without_news if settings.log_format is not None and settings.log_file is None else output
 
@@ -98,7 +101,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        # As text, because programs read a JSON number as a double, which is not exact.
+        # A decimal is written as text, because most programs read a JSON number as a double, which is not exact.
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
@@ -111,7 +114,7 @@ def table(
     title: str | None = None,
     caption: str | None = None,
 ) -> Table:
-    """Make a table. `right` names the columns of numbers, and `whole` the columns that are not wrapped."""
+    """Create a table. `right` names the columns of numbers, and `whole` names the columns whose text is not wrapped."""
     made = Table(
         box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title, title_justify="left",
         title_style="bold", caption=caption, caption_justify="left",
@@ -126,7 +129,10 @@ def table(
 
 
 def _numbers_whole(made: Table, width: int) -> None:
-    """Narrow a table that is too wide: fold headings over numbers, and columns of words, but no number."""
+    """Reduce the width of a table that is wider than `width`.
+
+    The headings of number columns and the text of word columns are wrapped. A number is never wrapped.
+    """
     longest = [max((cell_len(str(cell)) for cell in column.cells), default=0) for column in made.columns]
     natural = [max(size, cell_len(str(one.header))) for one, size in zip(made.columns, longest, strict=True)]
     numbers = [place for place, column in enumerate(made.columns) if column.justify == "right"]
@@ -149,17 +155,17 @@ def _numbers_whole(made: Table, width: int) -> None:
 
 
 _SHORT = 5
-"""The minimum width of a number column whose heading is folded, in characters."""
+"""The minimum width, in characters, of a number column whose heading is wrapped."""
 
 _LEAST = 10
-"""The minimum width of a column of words that is folded, in characters."""
+"""The minimum width, in characters, of a word column whose text is wrapped."""
 
 _BETWEEN = 2
 """The space between columns, in characters."""
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Make a table with a name and a value in each row."""
+    """Create a table with two columns: a name and its value."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
@@ -169,10 +175,10 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def sign(*, minus: bool) -> Text:
-    """Write the sign of a row: a minus for a retraction, else a plus."""
+    """Return the sign of a row: a minus sign for a retraction, otherwise a plus sign."""
     return Text("−", style="red") if minus else Text("+", style="green")
 
 
 def mark(*, ok: bool) -> Text:
-    """Write the mark of a check: a tick if the check holds, else a cross."""
+    """Return the mark of a check: a tick if the check passed, otherwise a cross."""
     return Text("✓", style="green") if ok else Text("✗", style="bold red")

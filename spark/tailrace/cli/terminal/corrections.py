@@ -1,4 +1,4 @@
-"""Report the stages that lack corrections, and the backfills that would add them."""
+"""Report the stages that lack corrections, and the backfills that would add the corrections."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
-    """Return the commands that backfill ranges of a definition; a range is a pair of instants in microseconds."""
+    """Return a `tailrace backfill` command for each range. A range is a pair of instants, in microseconds."""
 
     def at(micros: int) -> str:
-        # The ends of time are written as instants, too, because the options accept nothing else.
+        # The beginning and the end of time are also written as instants, because `--from` and `--to` accept nothing
+        # else.
         return moment(micros).isoformat().replace("+00:00", "Z")
 
     return [f"tailrace backfill {shlex.quote(definition)} --from {at(first)} --to {at(last)}" for first, last in ranges]
 
 
 def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
-    """Print the stages that lack corrections, and the backfill commands that would add them."""
+    """Print the stages that lack corrections, and the backfill commands that would add the corrections."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of
@@ -40,7 +41,10 @@ def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) 
 
 
 def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
-    """Yield each stage that lacks corrections as JSON data, with the backfill command that would add them, if any."""
+    """Yield JSON data for each stage that lacks corrections, with the backfill command that would add them.
+
+    If no backfill can add the corrections yet, the command is None.
+    """
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of

@@ -1,4 +1,4 @@
-"""Parse and write instants, lengths of time, numbers and rates for people on the command line."""
+"""Parse and format instants, durations, numbers and rates on the command line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tailrace.model.windows.windows import Window
 
 
 def parse_instant(text: str, option: str) -> int:
-    """Parse the value of an option, an ISO date or instant, to microseconds; the default zone is UTC.
+    """Parse the value of an option, an ISO date or instant, to microseconds; the default time zone is UTC.
 
-    Raises `UsageError` for anything else.
+    Raises `UsageError` if the value has another form.
 
     >>> parse_instant("1970-01-01T01:00+01:00", "--from"), parse_instant("1970-01-02", "--from")
     (0, 86400000000)
@@ -33,7 +33,7 @@ def parse_instant(text: str, option: str) -> int:
 
 
 def time_text(micros: int | None) -> str:
-    """Write an instant in its shortest exact form; a dash for None.
+    """Return an instant as text, in its shortest exact form; None becomes a dash.
 
     >>> time_text(0), time_text(1_500_000), time_text(END_OF_TIME), time_text(None)
     ('1970-01-01T00:00Z', '1970-01-01T00:00:01.500Z', 'end of time', '–')
@@ -49,7 +49,7 @@ def time_text(micros: int | None) -> str:
 
 
 def short_times(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
-    """Return the day or year that all instants share, and a function that writes an instant without it.
+    """Return the day or year that all instants share, and a function that formats an instant without the shared part.
 
     >>> day, said = short_times([0, 3_600_000_000, None, END_OF_TIME])
     >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
@@ -65,13 +65,15 @@ def short_times(instants: Iterable[int | None]) -> tuple[str, Callable[[int | No
 
 
 def _without(cut: int, micros: int | None) -> str:
-    """Write an instant without its first `cut` characters, with a space between day and time."""
+    """Return an instant as text without its first `cut` characters, and with a space between day and time."""
     text = time_text(micros)
     return text[cut:-1].replace("T", " ") if text.endswith("Z") else text
 
 
 def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
-    """Write the bounds of a window, with the day only once if both bounds are on it; `write` writes an instant.
+    """Return the start and end of a window as text; if both are on the same day, the day is written once.
+
+    `write` is the function that formats an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
@@ -85,7 +87,7 @@ def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
 
 
 def span(length: timedelta | float) -> str:
-    """Format a length of time in its two largest units. If `length` is a number, its unit is the second.
+    """Format a duration in its two largest units. A number is taken as seconds.
 
     >>> span(0.42), span(75), span(timedelta(hours=26, minutes=3)), span(3600)
     ('0.42 s', '1 min 15 s', '1 d 2 h', '1 h')
@@ -106,7 +108,7 @@ def span(length: timedelta | float) -> str:
 
 
 def quantity(count: int, one: str, many: str | None = None) -> str:
-    """Write a count with its noun in the singular or plural.
+    """Return a count with its noun, in the singular or plural.
 
     >>> quantity(1, "epoch"), quantity(12345, "record"), quantity(0, "retry", "retries")
     ('1 epoch', '12,345 records', '0 retries')
@@ -115,7 +117,9 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(count: int, seconds: float) -> str:
-    """Write a rate per second with three digits, or with two below ten; a dash if no time has passed.
+    """Return a rate per second as text, with three digits, or with two digits below ten.
+
+    If no time has passed, the text is a dash.
 
     >>> rate(12345, 10), rate(3, 10), rate(5, 0)
     ('1,230', '0.3', '–')
@@ -127,7 +131,7 @@ def rate(count: int, seconds: float) -> str:
 
 
 def key_text(key: Key) -> str:
-    """Write the parts of a key; "all" for the empty key.
+    """Return the parts of a key as text, separated by slashes. The empty key becomes "all".
 
     >>> key_text(("EWR", None)), key_text(())
     ('EWR/null', 'all')
@@ -136,7 +140,7 @@ def key_text(key: Key) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a value of a column; a dash for None.
+    """Return the value of a column as text. None becomes a dash.
 
     >>> value_text(1234567), value_text(0.123456789), value_text(True), value_text(None)
     ('1,234,567', '0.123457', 'True', '–')

@@ -1,4 +1,4 @@
-"""Convert results to JSON data. A key has the same form in every report, such as text for an instant."""
+"""Convert results to JSON data. A key has the same format in every report; for example, instants are always text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _INSTANTS = (
     "watermark", "onward", "processing_time", "event_time", "latest_event", "committed", "complete_until",
     "closed_until", "last_new", "landed_at", "oldest_end", "newest_end", "next",
 )  # fmt: skip
-"""The keys of instants. Results have instants in microseconds, and reports have them as text."""
+"""The JSON keys whose values are instants. Results contain instants in microseconds; reports contain instants as
+text.
+"""
 
 _FORMS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_INSTANTS, text),
@@ -22,14 +24,14 @@ _FORMS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 ENGINE = ("engine=engine.engine", "engine_because=engine.why")
-"""The names of the engine that a run chose, and of the reason."""
+"""The arguments with which `fields` returns a run's engine and the reason for the choice of this engine."""
 
 
 def fields(value: object, *names: str) -> dict[str, Any]:
-    """Return attributes of a result as JSON data, in the order of the names.
+    """Return attributes of a result as JSON data, in the order of `names`.
 
-    A name is an attribute, a path of attributes (`version.epoch`), whose last part is the key, or `KEY=PATH`. If an
-    attribute on the path is None, the value is None.
+    A name is an attribute, a path of attributes (`version.epoch`), or `KEY=PATH`. The key of a path without `KEY` is
+    its last attribute. If an attribute on the path is None, the value is None.
 
     >>> from types import SimpleNamespace
     >>> late = SimpleNamespace(epoch=3, behind=1_500_000, window=Window(0, 60_000_000), run=None)
@@ -50,7 +52,10 @@ def fields(value: object, *names: str) -> dict[str, Any]:
 
 
 def chain_data(stages: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the data of the last stage of a chain, with the data of the other stages in `earlier`."""
+    """Return the data of the last stage in a chain of definitions.
+
+    If the chain has other stages, the key `earlier` lists their data.
+    """
     *earlier, last = stages
     return last | ({"earlier": earlier} if earlier else {})
 

@@ -1,4 +1,4 @@
-"""Show the progress of a stream: a live line on a terminal, plain lines elsewhere, or a line of JSON per epoch."""
+"""Show the progress of a stream: a live display on a terminal, plain lines elsewhere, or a line of JSON per epoch."""
 
 from __future__ import annotations
 
@@ -27,17 +27,24 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 QUIET = 2.0
-"""The minimum time between two plain lines, in seconds, so that the lines do not fill a log."""
+"""The minimum time between two plain lines of progress, in seconds, so that they do not fill a log file."""
 
 RECENT = 8
-"""The number of last epochs for the estimate of the remaining time; the first epochs of a session are far slower."""
+"""The number of recent epochs from which the remaining time is estimated. Older epochs are ignored, because the first
+epochs of a session are far slower.
+"""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns the read input and the total input, in `StreamProgress.unit`; None if unknown."""
+"""A function that returns the amount of input already read and the total amount, both in `StreamProgress.unit`.
+
+The function returns None if these amounts are unknown.
+"""
 
 _LANDED = ("records", "rejected", "duplicates", "blank", "links")
 _FOLDED = ("panes", "retractions", "late", "productions", "claimed", "unanswered")
-"""The counts of an epoch: of landed records, and of the results of each definition."""
+"""The names of the counts of an epoch: `_LANDED` counts the landed records, and `_FOLDED` counts the results of each
+definition.
+"""
 
 _TEXTS: Mapping[str, Callable[[int], str]] = {
     "recovered": lambda count: f"{quantity(count, 'epoch')} again from the log",
@@ -54,7 +61,7 @@ _TEXTS: Mapping[str, Callable[[int], str]] = {
 
 @dataclass
 class Tally:
-    """The totals over all epochs of one run of a stream."""
+    """The total counts over all epochs of one run of a stream."""
 
     epochs: int = 0
     recovered: int = 0
@@ -74,7 +81,7 @@ class Tally:
     watermarks: dict[str, int] = field(default_factory=dict)
 
     def add(self, report: EpochReport) -> None:
-        """Add an epoch to the totals."""
+        """Add the counts of an epoch to the totals."""
         self.epochs += 1
         self.recovered += report.recovered
         self.last = report.epoch
@@ -86,21 +93,21 @@ class Tally:
 
     @property
     def unread(self) -> dict[str, int]:
-        """The numbers of `changed`, `moved` and `hidden` files, over all landing folders."""
+        """The numbers of `changed`, `moved` and `hidden` files, each summed over all landing folders."""
         kinds = {kind for counts in self.folders.values() for kind in counts}
         return {kind: sum(counts.get(kind, 0) for counts in self.folders.values()) for kind in sorted(kinds)}
 
     @property
     def watermark(self) -> int | None:
-        """The minimum of the pipelines' watermarks, in microseconds; None before the first epoch."""
+        """The minimum of the definitions' watermarks, in microseconds, or None before the first epoch."""
         return min(self.watermarks.values(), default=None)
 
     def texts(self, *names: str) -> list[str]:
-        """Write the counts of these names, except for zeros."""
+        """Return a text for each of the named counts that is not zero."""
         return [_TEXTS[name](count) for name in names if (count := getattr(self, name))]
 
     def summary(self, seconds: float) -> str:
-        """Write the totals of a run for people; `seconds` is its duration."""
+        """Return the totals of a run as a line of text. `seconds` is the duration of the run."""
         if not self.epochs:
             return f"nothing new: no epoch was needed{unread_files(self.unread, '; ')}"
         retractions = f" and {quantity(self.retractions, 'retraction')}" if self.retractions else ""
@@ -115,7 +122,10 @@ class Tally:
         return "; ".join(parts) + unread_files(self.unread, "; ")
 
     def data(self, seconds: float, *, stopped: bool) -> dict[str, Any]:
-        """Return the totals of a run as JSON data; `stopped` says that a signal ended the run."""
+        """Return the totals of a run as JSON data.
+
+        `seconds` is the duration of the run; `stopped` is true if a signal ended it.
+        """
         counts = fields(
             self, "epochs", "recovered", "last_epoch=last", "records", "rejected", "duplicates", "blank_lines=blank",
             "linked_files=links", "unread_files=unread", "panes", "retractions", "unanswered", "late", "productions",
@@ -127,7 +137,7 @@ class Tally:
 
 
 class StreamProgress:
-    """Shows the epochs of a stream on `output`."""
+    """Shows the progress of a stream's epochs on `output`."""
 
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
         self.output, self.backlog, self.unit = output, backlog, unit
@@ -144,13 +154,16 @@ class StreamProgress:
             self._live.start()
 
     def show_activity(self, text: str) -> None:
-        """Show an activity of the stream, such as its start or its stop."""
+        """Show what the stream is doing, such as starting or stopping."""
         self._activity = text
         if not self.output.live:
             self.output.say(text)
 
     def begin(self) -> None:
-        """Note that the stream begins to read; rates and the remaining time count from now."""
+        """Record the time at which the stream begins to read.
+
+        Rates and the remaining time are computed from this time.
+        """
         self._activity = ""
         self._since = time.monotonic()
         share = self.backlog()
@@ -158,7 +171,7 @@ class StreamProgress:
             self._marks.append((self._since, share[0]))
 
     def show_epoch(self, report: EpochReport) -> None:
-        """Show an epoch that ended; the stream calls this from another thread."""
+        """Show the report of an epoch that has ended. The stream calls this method from another thread."""
         share = self.backlog()
         with self._lock:
             self.tally.add(report)
@@ -173,24 +186,27 @@ class StreamProgress:
             self.output.say("  ".join(self._line(report) + self._pace()))
 
     def close(self) -> None:
-        """Remove the live line from the terminal."""
+        """Remove the live display from the terminal."""
         if self._live.is_started:
             self._live.stop()
 
     @property
     def seconds(self) -> float:
-        """The seconds since `begin`."""
+        """The number of seconds since `begin` was called."""
         return time.monotonic() - self._since
 
     def seconds_left(self) -> float | None:
-        """Estimate the seconds for the remaining input at the rate of the last epochs; None if unknown."""
+        """Estimate the time for the remaining input, in seconds, from the rate of the recent epochs.
+
+        Returns None if the time cannot be estimated.
+        """
         if self._share is None or len(self._marks) < 2:
             return None
         (begun, had), (now, has) = self._marks[0], self._marks[-1]
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> list[str]:
-        """Write the result of an epoch as the parts of a line."""
+        """Return the results of an epoch as the parts of a line of text."""
         own = Tally()
         own.add(report)
         return [
@@ -204,7 +220,7 @@ class StreamProgress:
         ]
 
     def _pace(self) -> list[str]:
-        """Write the rate of the whole run, and the remaining input."""
+        """Return two parts of a line of text: the rate over the whole run, and the remaining input if it is known."""
         return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
 
     def _remaining(self) -> list[str]:
@@ -216,7 +232,11 @@ class StreamProgress:
         return [share if left is None or taken >= all_ else f"{share}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
-        """Make the live lines: the present activity and its duration, or else the pace and the last epoch."""
+        """Create the live display.
+
+        The display shows the current activity and its duration. If there is no activity, the display shows the rate and
+        the last epoch.
+        """
         made = Table.grid(padding=(0, 1, 0, 0))
         report, activity = self._report, self._activity
         if report is None or activity:
@@ -234,7 +254,10 @@ class StreamProgress:
 
 
 def _held_back(report: EpochReport) -> str:
-    """Name the partition that has been silent longest among the partitions that hold the watermark back, if any."""
+    """Return a text on the partitions that hold back the watermark, or an empty text if no partition does so for long.
+
+    The text names the partition that has had no new records for the longest time.
+    """
     stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:
         return ""

@@ -1,4 +1,4 @@
-"""Define the error of wrong arguments, and export the exit statuses of commands."""
+"""Define the error for wrong arguments, and export the exit statuses of commands."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ __all__ = ["MEANING", "ExitStatus", "LoadError", "UsageError", "status_of"]
 
 
 class UsageError(TailraceError, ValueError):
-    """An argument of a command is invalid, or cannot be combined with another argument."""
+    """Raised if an argument of a command is invalid, or cannot be combined with another argument."""

@@ -1,1 +1,1 @@
-"""Access the catalog: its tables, conditional commits, and notices about events in the tables."""
+"""Access the catalog: look up tables, make conditional commits, and define the notices about table events."""

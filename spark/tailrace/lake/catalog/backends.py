@@ -1,8 +1,8 @@
 """Define the supported kinds of catalog, and the properties with which pyiceberg and Spark open them.
 
-The setting `catalog_uri` selects the kind: SQLite in a file, PostgreSQL, AWS Glue, or Iceberg's REST interface. Every
-kind commits by a compare-and-swap of the location of a table's metadata; the safety of all commits rests on this
-operation.
+The setting `catalog_uri` selects the kind: SQLite in a file, PostgreSQL, AWS Glue, or Iceberg's REST interface. In
+every kind, a commit is a compare-and-swap of the location of the table's metadata file. All commits rely on this
+operation for their safety.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 BUSY = 60
-"""The time in seconds that a commit waits for another process's commit.
+"""The maximum time in seconds that a commit to an SQLite catalog waits for another process's commit.
 
-SQLite's default is too short for a slow disk.
+SQLite's default timeout is too short for a slow disk.
 """
 
 _JDBC = {
     "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-    # pyiceberg also uses schema V1.
+    # pyiceberg also creates version V1 of the catalog's database schema.
     "jdbc.schema-version": "V1",
 }
 
@@ -51,7 +51,9 @@ class CatalogKind:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists; also True if only a remote service could answer this question."""
+        """Whether the catalog exists. The value is also True if only a remote service knows whether the catalog
+        exists.
+        """
         return True
 
     @property
@@ -60,7 +62,10 @@ class CatalogKind:
         return self.settings.catalog_uri
 
     def open(self, storage: Mapping[str, str]) -> Catalog:
-        """Open the catalog with pyiceberg, so that no successful commit is reported as failed (`make_commits_sure`)."""
+        """Open the catalog with pyiceberg.
+
+        The opened catalog determines whether a commit succeeded before it reports a failure (`make_commits_sure`).
+        """
         raise NotImplementedError
 
     @property
@@ -69,12 +74,14 @@ class CatalogKind:
         return {"warehouse": self.settings.warehouse_uri}
 
     def location(self, table: str) -> str | None:
-        """Return the location for a new table's files, or None if the catalog chooses it inside the warehouse."""
+        """Return the location for a new table's files, or None if the catalog chooses a location inside the
+        warehouse.
+        """
         return None
 
     @property
     def spark(self) -> dict[str, str]:
-        """The properties of Spark's catalog."""
+        """The properties with which Spark opens the catalog."""
         raise NotImplementedError
 
     @property
@@ -164,7 +171,7 @@ class Glue(CatalogKind):
 
 
 class Rest(CatalogKind):
-    """A catalog with Iceberg's REST interface, identified by its address.
+    """A catalog that is accessed through Iceberg's REST interface, at the address in `catalog_uri`.
 
     The access token is the setting `catalog_secret`, or is requested with the client credentials in
     `catalog_credential`.
@@ -184,7 +191,7 @@ class Rest(CatalogKind):
 
         uri, tokens = self.settings.catalog_uri, self.settings.catalog_token_uri
         by = "CATALOG_CREDENTIAL" if self.settings.catalog_credential else "CATALOG_SECRET" if self._secret else None
-        # Without this setting, pyiceberg would send "None" as the token.
+        # Without the authentication type "noop", pyiceberg would send the text "None" as the token.
         nobody: dict[str, Any] = {} if by else {"auth": {"type": "noop"}}
         access = Access(uri, tokens, f"{PREFIX}{by}" if by else None)
         return make_commits_sure(
@@ -197,14 +204,15 @@ class Rest(CatalogKind):
 
         limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
         within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
-        # Spark's catalog is set by class, as for the other kinds of catalog. Otherwise a session in a process that has
-        # used another catalog would keep that catalog's class.
+        # Spark's catalog is configured by its Java class (`catalog-impl`), as for the other kinds of catalog.
+        # Otherwise, if the process has already used another kind of catalog, Spark would still use that catalog's
+        # class.
         by = {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": self.settings.catalog_uri}
         return {**by, **self._asking, **within}
 
     @property
     def _asking(self) -> dict[str, str]:
-        """The properties that identify the client, under the names that pyiceberg and Spark share."""
+        """The properties that authenticate the client, under names that both pyiceberg and Spark accept."""
         settings, client = self.settings, self.settings.catalog_credential
         return {
             **_option("token", self._secret),
@@ -216,16 +224,17 @@ class Rest(CatalogKind):
 
 
 def catalog_kind(settings: Settings) -> CatalogKind:
-    """Return the kind of catalog that the settings name."""
+    """Return the kind of catalog that the setting `catalog_uri` selects."""
     scheme = settings.catalog_uri.partition("://")[0]
     kinds = {"postgresql": Postgres, "glue": Glue, "http": Rest, "https": Rest}
     return kinds.get(scheme, Sqlite)(settings)
 
 
 def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
-    """Open the settings' catalog with pyiceberg, in a way that no successful commit is reported as failed.
+    """Open the configured catalog with pyiceberg.
 
-    If `makes` is set, a lake that has no id gets an id. Raises `PlaceError` if the lake was copied or moved.
+    The opened catalog determines whether a commit succeeded before it reports a failure. If `makes` is set, a lake
+    without an id is given a new id. Raises `PlaceError` if the lake was copied or moved.
     """
     remember_readers()
     there = catalog_kind(settings)
@@ -234,22 +243,22 @@ def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
 
 
 def storage_properties(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties for accessing stored files: first those for pyiceberg, then those for Spark."""
+    """Return the properties for accessing stored files as a pair: pyiceberg's properties, and Spark's properties."""
     warehouse = catalog_kind(settings).warehouse
     if not settings.on_s3:
         return warehouse, warehouse
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     ours = {**_option("s3.endpoint", at), **_option("s3.region", region)}
     theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_option("s3.endpoint", at)}
-    # A self-hosted server seldom has a separate host name for each bucket.
+    # A self-hosted S3 server seldom has a separate host name for each bucket.
     theirs |= {"s3.path-style-access": "true"} if at else {}
     return warehouse | ours, warehouse | theirs | _option("client.region", region)
 
 
 def endpoint(service: str) -> str | None:
-    """Return the address to use instead of AWS's default address for a service, from the variables of AWS's tools.
+    """Return the address of an AWS-compatible service from the environment variables that AWS's tools also read.
 
-    Returns None if these environment variables are not set.
+    Returns None if neither environment variable is set; the client then uses AWS's default address.
     """
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 

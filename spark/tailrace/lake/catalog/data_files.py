@@ -29,40 +29,42 @@ from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.schema.layouts import SPANS
 
 ROWS_A_GROUP = 122_880
-"""The number of rows in a row group; DuckDB's default.
+"""The maximum number of rows in a Parquet row group. The value is DuckDB's default.
 
-Readers skip row groups by statistics, and one core reads a row group as a whole.
+Readers can skip a row group by its statistics. A row group is always read by one core.
 """
 
 
 WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
-"""The writer's default properties: the number of rows in a row group, and a column's maximum dictionary size in bytes.
+"""The Parquet writer's default properties, which limit the size of a column's dictionary and of a row group.
 
-A table's own properties override these defaults. A dictionary that grows beyond its maximum size is wasted work: for
-timestamps and amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and made the files
-larger.
+A dictionary is limited by its number of bytes, a row group by its number of rows.
+
+A table's own properties override these defaults. If a dictionary grows beyond its maximum size, the work of building it
+is wasted. For timestamps and amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and
+made the files larger.
 """
 
 
 MOST_FILES = 500
-"""The maximum number of partitions, and therefore of files, that one write creates: more than a year of days.
+"""The maximum number of partitions, and therefore of files, that one write creates.
 
-If the rows belong to more partitions than this, they are written to a few files under an earlier partitioning of the
-table that has no spans of time. Maintenance later moves these rows into their partitions.
+If a table is partitioned by day, the limit allows rows of more than a year. If the rows belong to more partitions, they
+are written to a few files under an earlier partitioning of the table, which has no year, month, day or hour fields.
+Maintenance later moves these rows into their partitions.
 """
 
 
 def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
-    """Write rows that have the table's columns, one file for each partition with rows; yield the files.
+    """Write rows to data files, one file for each partition that has rows; yield the files.
 
-    If the rows belong to more than `most` partitions (by default `MOST_FILES`), they are written under a partitioning
-    without spans of time.
+    `rows` has the table's columns. If the rows belong to more than `most` partitions (by default `MOST_FILES`), they
+    are written under an earlier partitioning of the table, which has no year, month, day or hour fields.
     """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
-            # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`), not under the
-            # table's current partitioning.
+            # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`).
             file.spec_id = spec.spec_id
             yield file
         return
@@ -74,7 +76,10 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
 
 
 def _without_spans(table: Table) -> PartitionSpec | None:
-    """Find a partitioning in the table's history that equals the current partitioning without its spans of time."""
+    """Find an earlier partitioning of the table that has the current fields except year, month, day and hour fields.
+
+    Returns None if the table never had such a partitioning.
+    """
 
     def terms(spec: PartitionSpec) -> set[tuple[int, str]]:
         return {(field.source_id, str(field.transform)) for field in spec.fields if str(field.transform) not in SPANS}
@@ -84,7 +89,7 @@ def _without_spans(table: Table) -> PartitionSpec | None:
 
 
 def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tuple[tuple[Any, ...], pa.Table]]:
-    """Split rows by partition; return a list of pairs: a partition's values, and the partition's rows."""
+    """Split rows by partition; return one pair for each partition: the partition's values, and its rows."""
     if spec.is_unpartitioned():
         return [((), rows)]
     columns = [_values(field, schema, rows) for field in spec.fields]
@@ -97,7 +102,7 @@ def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> l
         order = pc.sort_indices(values, sort_keys=[(name, "ascending") for name in values.column_names])
         rows, values = rows.take(order), values.take(order)
         starts = _starts(values.combine_chunks().columns)
-    # Adjacent rows of one partition become a slice, without a copy.
+    # At this point, the rows of each partition are adjacent, so a slice returns these rows without a copy.
     ends = [*starts[1:].to_pylist(), rows.num_rows]
     firsts = map(tuple, (one.values() for one in values.take(starts).to_pylist()))
     return [
@@ -107,11 +112,17 @@ def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> l
 
 
 _FEW = 16
-"""The maximum number of partitions for which the rows are filtered once for each partition instead of being sorted."""
+"""If the rows belong to at most this number of partitions, they are filtered once per partition.
+
+If the rows belong to more partitions, they are sorted instead. If the rows of every partition are already adjacent,
+they are neither filtered nor sorted.
+"""
 
 
 def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return the index of the first row, and of each row whose values differ from those of the previous row."""
+    """Return the index of the first row, and the index of each row whose values differ from the previous row's
+    values.
+    """
     ends = pc.unique(pa.concat_arrays([pc.run_end_encode(_whole(column)).run_ends for column in columns]))
     return pa.concat_arrays([pa.array([0], ends.type), ends.sort()[:-1]])
 
@@ -121,7 +132,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
-    """Return a mask of the rows that have the values of one partition."""
+    """Return a mask that selects the rows of one partition."""
     columns = [(values[name], value) for name, value in one.items()]
     same = [
         pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
@@ -141,12 +152,12 @@ def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Chunked
 
 
 def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the number of the span of time that contains each instant, counted from 1970 as in Iceberg."""
+    """Return each instant's year, month, day or hour as an integer that counts from 1970, as Iceberg does."""
     if span in ("year", "month"):
         years = pc.subtract(pc.year(instants), 1970)
         return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))
     micros, length = instants.cast(pa.int64()), _MICROSECONDS[span]
-    # Division rounds towards zero, but an instant before 1970 belongs to the earlier span.
+    # Integer division rounds towards zero, but the hour or day of an instant before 1970 has to be rounded down.
     floored = pc.if_else(pc.less(micros, 0), pc.subtract(micros, length - 1), micros)
     return pc.divide(floored, length)
 

@@ -29,7 +29,9 @@ _HISTORY: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class DetachedTable:
-    """A table without its history. `metadata` is JSON; `io` has the properties for accessing stored files."""
+    """A description of a table without its history: `metadata` is JSON; `io` has the properties for accessing its
+    files.
+    """
 
     metadata: str
     location: str
@@ -37,7 +39,7 @@ class DetachedTable:
 
     @classmethod
     def of(cls, table: Table) -> DetachedTable:
-        """Describe a table's current state."""
+        """Create a description of a table's current state."""
         metadata = table.metadata.model_copy(update=dict(_HISTORY))
         return cls(metadata.model_dump_json(), table.location(), dict(table.io.properties))
 
@@ -48,7 +50,7 @@ class DetachedTable:
 
     def write(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
         """Write batches that have the table's columns to files of about `rows` rows each; yield the files."""
-        # Imported here because the module imports pandas, which the driver seldom needs.
+        # The import is here, not at the top, because the module imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 
         table = self.open()
@@ -57,7 +59,7 @@ class DetachedTable:
 
 
 def merge_tables(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
-    """Merge tables into larger tables, each with a total `size` of at least `enough` (except the last table)."""
+    """Merge Arrow tables into larger tables, each with a total `size` of at least `enough` (except the last table)."""
     return map(pa.concat_tables, batched_by_size(tables, enough, size))
 
 

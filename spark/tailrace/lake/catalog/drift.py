@@ -1,4 +1,4 @@
-"""Compare live tables with their contracts and definitions, by means of the catalog and without a JVM."""
+"""Compare live tables with their contracts and definitions, using the catalog and no JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tailrace.model.definition.pipeline import UNANSWERED
 
 @dataclass(frozen=True)
 class Drift:
-    """How a table differs from its contract: whether it exists, and which changes would make it match the contract."""
+    """The differences between a table and its contract.
+
+    `made` states whether the table exists. `differences` has the changes that would make the table match its contract.
+    """
 
     namespace: str
     contract: Contract
@@ -28,7 +31,7 @@ class Drift:
 
     @property
     def state(self) -> Literal["not made yet", "as agreed", "differs"]:
-        """The table's state in words."""
+        """The state of the table, as words for a message."""
         if not self.made:
             return "not made yet"
         return "differs" if self.differences else "as agreed"
@@ -42,7 +45,10 @@ def drift(lake: Lake, contract: Contract) -> Drift:
 
 
 def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of the definition's existing tables that have columns for the contents of accumulators."""
+    """Return the contracts of a definition's existing ledger and answers; return an empty list if it has no answers.
+
+    Only a definition with answers has tables whose columns contain accumulators.
+    """
     own = tables_of(definition)
     return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]
 
@@ -54,14 +60,15 @@ def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
 
 
 _HELD = ("fired", "pending", "predecessors", "answer")
-"""The columns of a ledger that have one field for each part of an accumulator, or for each result."""
+"""The ledger columns that have one field for each part of an accumulator, or for each result."""
 
 
 def check_definition(lake: Lake, definition: Definition) -> None:
-    """Raise an error if a definition's tables belong to a definition with another meaning, or have an outdated shape.
+    """Raise an error if a definition's tables were written by a different definition, or lack accumulator columns.
 
-    Raises `OtherDefinitionError` for another meaning, and `FormerShapeError` for missing accumulator columns
-    (`lake.change.migration`). A caller that reads no accumulators checks only the meaning (`check_meaning`).
+    Raises `OtherDefinitionError` if the definition that wrote the ledger computes something else, and
+    `FormerShapeError` if accumulator columns are missing (`lake.change.migration`). A caller that reads no accumulators
+    can call `check_meaning` instead.
     """
     check_meaning(lake, definition)
     for contract in accumulator_contracts(lake, definition):
@@ -73,9 +80,10 @@ def check_definition(lake: Lake, definition: Definition) -> None:
 
 
 def check_meaning(lake: Lake, definition: Definition) -> None:
-    """Raise `OtherDefinitionError` if a definition's ledger was written by a definition with another meaning.
+    """Raise `OtherDefinitionError` if the definition that wrote the ledger computes something different from
+    `definition`.
 
-    The meaning of a later stage includes the meanings of the stages before it.
+    The comparison also covers the earlier stages whose results the definition reads.
     """
     table = ledger_name(definition.name)
     if lake.has(table):

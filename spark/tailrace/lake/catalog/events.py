@@ -1,7 +1,7 @@
 """Define the notices about events in the tables: publications, runs, and the progress of answers.
 
-A lake passes each notice to its single listener (`Lake.tell`), on the thread that did the work. A notice describes a
-commit but never contains the commit's rows. The listener is optional: nothing depends on it.
+A lake passes each notice to its single listener (`Lake.tell`), on the thread that did the work. A notice describes an
+event but never contains rows of a table. The listener is optional: no result depends on it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """The outcome of a publication."""
+    """The outcome of an attempt to publish a commit."""
 
     PUBLISHED = "published"
     MOVED = "moved"
     """The table had changed, so nothing was published; the writer tries again on the table's new snapshot (rule X1)."""
     FENCED = "fenced"
-    """Another writer had taken the lease, so the publication is not tried again (rule X1)."""
+    """Another writer had taken the table's lease, so this writer does not try again to publish (rule X1)."""
 
 
 @dataclass(frozen=True)
 class Publication:
     """An attempt to move a table's main branch to a writer's commit.
 
-    `writer` is the kind of writer: a stream, a backfill, a follower (`follow`) or a claimant of a registry (`claim`).
+    `writer` is the kind of writer: a stream, a backfill, a follower (`follow`), or a computation that claims ids
+    (`claim`).
     """
 
     table: str
@@ -40,7 +41,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class AnswersAdvanced:
-    """A pipeline's answers have caught up with its ledger up to epoch `epoch`."""
+    """A pipeline's answers now include all panes in the pipeline's ledger up to epoch `epoch`."""
 
     pipeline: str
     epoch: int
@@ -65,7 +66,7 @@ class CompactionFailed:
 
 @dataclass(frozen=True)
 class RunRecorded:
-    """A run began or ended, and this was recorded in the pipeline's table of runs."""
+    """The beginning or the end of a run was recorded in the pipeline's table of runs."""
 
     pipeline: str
     run: Run
@@ -73,7 +74,7 @@ class RunRecorded:
 
 @dataclass(frozen=True)
 class DefinitionDropped:
-    """A stream stopped folding a definition: another process folds this definition, or a definition that it reads.
+    """A stream stopped folding a definition, because another process folds the definition or one of its inputs.
 
     `left` is the number of definitions that the stream still folds.
     """
@@ -85,7 +86,10 @@ class DefinitionDropped:
 
 @dataclass(frozen=True)
 class EngineSwitched:
-    """A stream uses another engine for a definition until the stream is restarted; `why` is a readable message."""
+    """A stream switched to another engine for a definition, and will use this engine until the stream is restarted.
+
+    `why` is a readable message with the reason.
+    """
 
     definition: str
     engine: str
@@ -94,7 +98,7 @@ class EngineSwitched:
 
 @dataclass(frozen=True)
 class RecordsSetAside:
-    """A stream set aside records that made the fold of an epoch fail; `why` is the first error."""
+    """A stream set aside the records that made the fold of an epoch fail; `why` is the first error."""
 
     definition: str
     epoch: int
@@ -104,7 +108,7 @@ class RecordsSetAside:
 
 @dataclass(frozen=True)
 class SourceLost:
-    """A stream of several logs failed to read the source of one log, and continues without this source.
+    """A stream that reads several logs failed to read one log's source, and continues without this source.
 
     `why` is a readable message.
     """
@@ -115,7 +119,7 @@ class SourceLost:
 
 @dataclass(frozen=True)
 class SourceBack:
-    """A stream reads a lost source again, continuing from the position that is recorded in the source's log."""
+    """A stream can read a lost source again, and continues from the source position that is recorded in the log."""
 
     log: str
 
@@ -123,8 +127,8 @@ class SourceBack:
 UNREAD = ("changed", "moved", "hidden")
 """The kinds of files in a landing folder that a stream misses or reads twice.
 
-If a file was changed after it was read, its new contents are not read; a moved file is read twice; a hidden file is
-never read.
+If a file was changed after the stream read it, the stream does not read the new contents. A moved file is read twice. A
+hidden file is never read.
 """
 
 
@@ -132,9 +136,9 @@ never read.
 class FolderChecked:
     """A stream checked the landing folder of a log, and found files that the stream misses or reads twice.
 
-    `changed` has the files that were changed since they were read; `moved` has the renamed files, as `(before, now)`.
-    Each changed or moved file is reported once. `counts` has the current number of files of each kind (`UNREAD`),
-    without zeros.
+    `changed` lists the files that were changed after the stream had read them. `moved` lists the renamed files, each as
+    a pair of its old and new name. Each changed or moved file is reported once. `counts` has the current number of
+    files of each kind (`UNREAD`); kinds without files are left out.
     """
 
     log: str
@@ -145,7 +149,7 @@ class FolderChecked:
 
 @dataclass(frozen=True)
 class NearName:
-    """The records of a log have a field that is dropped, and lack a column whose name is nearly the same."""
+    """A log's records have an unknown `field`, which is dropped, and lack a `column` that has almost the same name."""
 
     log: str
     field: str
@@ -153,7 +157,8 @@ class NearName:
 
 
 def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
-    """Return text with the counts of a landing folder's unread files, beginning with `before`; empty without counts.
+    """Return `before` and the counts of a landing folder's unread files as text, or an empty text if there are no
+    counts.
 
     >>> unread_files({"changed": 2, "hidden": 1}), unread_files({})
     (', files of the landing folder: 2 changed, 1 hidden', '')

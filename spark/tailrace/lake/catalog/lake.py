@@ -1,4 +1,4 @@
-"""Read and change the lake's tables with pyiceberg, without a JVM. Spark sees the same tables."""
+"""Read and change the lake's Iceberg tables with pyiceberg, without a JVM. Spark accesses the same tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tailrace.settings import Settings
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 
 MANY = 16
-"""The number of files at which a small table's files are merged."""
+"""The minimum number of files at which `gather` merges a small table's files."""
 
 PREFIX = "tailrace."
 """The prefix of the names of Tailrace's snapshot properties."""
@@ -63,7 +63,8 @@ _TRIES = 20
 class Lake:
     """The tables of one namespace of the catalog.
 
-    `tell` receives notices of changes. If `looks` is set, the lake is only read, and no namespace is created.
+    `tell` is called with each notice of an event. If `looks` is set, the lake is only read, and no namespace is
+    created.
     """
 
     settings: Settings
@@ -72,7 +73,9 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The opened catalog. The lake's namespace is created if it is missing, unless the lake is only read."""
+        """The opened catalog. A missing namespace of the lake is created, unless the lake was opened only for
+        reading.
+        """
         there = catalog_kind(self.settings)
         try:
             catalog = open_catalog(self.settings, makes=not self.looks)
@@ -89,18 +92,21 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists, without opening or creating it; also True if only a remote service could tell."""
+        """Whether the catalog exists; this property neither opens nor creates the catalog.
+
+        The value is also True if only a request to a remote service could show whether the catalog exists.
+        """
         return catalog_kind(self.settings).exists
 
     @property
     def tables(self) -> list[str]:
-        """The sorted names of the namespace's tables; empty if there is no lake yet."""
+        """The sorted names of the namespace's tables. The list is empty if the lake does not exist yet."""
         if not self.exists:
             return []
         return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """Return the name of a table, or of one of its branches, in Spark SQL."""
+        """Return the name that Spark SQL uses for a table, or for a branch of the table."""
         suffix = "" if branch is None else f".`branch_{branch}`"
         return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
 
@@ -115,8 +121,8 @@ class Lake:
     def find(self, table: str) -> Table | None:
         """Load a table's current state; return None if the table does not exist.
 
-        This method asks the catalog once; `has` followed by `table` asks it twice. Raises `DamagedError` if the table's
-        metadata is missing or unreadable.
+        This method sends one request to the catalog; calling `has` and then `table` sends two requests. Raises
+        `DamagedError` if the table's metadata is missing or unreadable.
         """
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
@@ -140,10 +146,11 @@ class Lake:
         )
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
-        """Return a contract's table; create the table if it is missing, with these properties in its first snapshot.
+        """Return a contract's table. A missing table is created, with `properties` in its first snapshot.
 
-        The table and its empty first snapshot are created in one commit. So there is always a snapshot from which a
-        branch can start and which a commit can assert, and no reader sees a table without its owner's properties.
+        The table and its empty first snapshot are created in one commit. So every table has a snapshot from which a
+        branch can start, and which the next commit can require as the current snapshot. No reader sees a table without
+        its owner's properties.
         """
         if self.has(contract.table):
             return self.table(contract.table)
@@ -160,8 +167,8 @@ class Lake:
                 properties={**table_properties(contract), "format-version": str(contract.format_version)},
             )
             if contract != first_layout:
-                # Rows that belong to very many spans of time are written under the table's first partitioning
-                # (`lake.catalog.data_files`).
+                # If rows belong to very many days or hours, they are written under the table's first partitioning,
+                # which has no time fields (`lake.catalog.data_files`).
                 with making.update_spec() as spec:
                     for one in (one for one in map(term, contract.partition_by) if one.is_span):
                         spec.add_field(one.column, one.transform, one.name)
@@ -186,19 +193,22 @@ class Lake:
         return head_of(self.table(table), branch)
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """Return the names of a table's branches and tags with their snapshots."""
+        """Return a table's branches and tags as a mapping from the name to the snapshot's id."""
         return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
 
     def commits(self, table: str) -> list[Commit]:
-        """List the retained commits of main, the latest first; a foreign commit has no properties."""
+        """List the retained commits of the main branch, the latest first. Another program's commit has none of
+        Tailrace's properties.
+        """
         loaded = self.table(table)
         return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if the branch is still at `expected`; None means that it does not exist yet.
+        """Move a branch to snapshot `to` if the branch is at snapshot `expected`, or does not exist and `expected` is
+        None.
 
-        Raises `MovedError` if the branch is at another snapshot. If another branch is committed to meanwhile, the move
-        is tried again. If the reply is lost, the move counts as successful when the branch is found to contain the
+        Raises `MovedError` if the branch is at another snapshot. If a commit to another branch interferes, the move is
+        tried again. If the catalog's reply is lost, the move counts as successful if the branch now contains the
         snapshot.
         """
         update = ref_update(branch, to, "branch")
@@ -215,7 +225,8 @@ class Lake:
             except CommitFailedException:
                 continue
             except Exception:
-                # The move may have succeeded nevertheless, and other writers may have committed on top of it.
+                # The move may have succeeded despite the error, and other writers may have committed on top of the
+                # snapshot.
                 after = self.table(table)
                 if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
                     raise
@@ -271,19 +282,19 @@ class Lake:
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot with these properties if main is still at `expected`; return the new snapshot's id.
+        """Commit a snapshot that has these properties and changes no rows; return its id.
 
-        Raises `MovedError` if main is at another snapshot.
+        Raises `MovedError` if main is not at snapshot `expected`.
         """
         return self.enter(table, (), properties, expected)
 
     def write_files(self, table: str, rows: pa.Table) -> list[DataFile]:
         """Write rows to files that are not yet part of the table; return the files.
 
-        Columns with former names are written under their current names; missing columns are null. Raises `LakeError`
-        for a column that the table no longer has.
+        A column that has a former name is written under its current name; a missing column is filled with nulls. Raises
+        `LakeError` for a column that the table no longer has.
         """
-        # Imported here because the module imports pandas, and most commands never write rows.
+        # The import is here, not at the top, because the module imports pandas, and most commands never write rows.
         from tailrace.lake.catalog.data_files import write_files
 
         if not rows.num_rows:
@@ -292,10 +303,11 @@ class Lake:
         return list(write_files(loaded, conform_rows(loaded, rows)))
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files and these properties to main if main is still at `expected`; return the new snapshot.
+        """Commit written files and these properties to main if main is at snapshot `expected`; return the new
+        snapshot's id.
 
-        Raises `MovedError` if main is at another snapshot. If the reply is lost but main has the commit, the commit
-        counts as successful.
+        Raises `MovedError` if main is at another snapshot. If the catalog's reply is lost but the commit is found on
+        main, the commit counts as successful.
         """
         loaded = self._expected(table, expected)
         own = {PREFIX + name: value for name, value in properties.items()}
@@ -315,15 +327,18 @@ class Lake:
         return made[0]
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main, unchanged, the files that snapshot `staged` added to another branch; return the new snapshot.
+        """Add to main the files that snapshot `staged` added to another branch; return the new snapshot's id.
 
-        Raises `MovedError` if main is not at `expected`, and `LakeError` if snapshot `staged` no longer exists.
+        The files are not rewritten. Raises `MovedError` if main is not at snapshot `expected`, and `LakeError` if
+        snapshot `staged` no longer exists.
         """
         loaded = self._expected(table, expected)
         return self._added(loaded, list(added_files(loaded, staged)), properties)
 
     def gather(self, table: str) -> None:
-        """Merge a small table's files if there are at least `MANY`; do nothing if another writer commits meanwhile."""
+        """Merge a small table's files if there are at least `MANY` files; give up if another writer commits
+        meanwhile.
+        """
         loaded = self.table(table)
         snapshot, head = loaded.current_snapshot(), head_of(loaded)
         summary = None if snapshot is None else snapshot.summary
@@ -335,16 +350,16 @@ class Lake:
             self.change(table, FileChange(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot that was read, and the rows."""
+        """Read all rows of a small table; return the id of the snapshot that was read, and the rows."""
         loaded = self.table(table)
         return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows to main if it is still at `expected`; return the new snapshot's id. Missing columns are null.
+        """Append rows to main if main is at snapshot `expected`; return the new snapshot's id.
 
-        Raises `MovedError` if main is at another snapshot.
+        A missing column is filled with nulls. Raises `MovedError` if main is at another snapshot.
         """
         loaded = self._expected(table, expected)
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=loaded.schema().as_arrow())
@@ -371,7 +386,7 @@ def no_rows(schema: Schema) -> pa.Table:
 
 
 def ref_of(table: Table, name: str) -> int | None:
-    """Return the snapshot of a loaded table's branch or tag, or None if there is no branch or tag with this name."""
+    """Return the snapshot id of a loaded table's branch or tag, or None if no branch or tag has this name."""
     ref = table.metadata.refs.get(name)
     return ref.snapshot_id if ref else None
 
@@ -402,6 +417,6 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """Return Tailrace's properties of a snapshot, without their prefix."""
+    """Return the snapshot properties that Tailrace set, with the prefix removed from their names."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

@@ -1,8 +1,8 @@
-"""Make pyiceberg cache its readers for Avro schemas, which it otherwise builds again for each manifest.
+"""Make pyiceberg cache its readers for Avro schemas; by default, pyiceberg builds a reader again for each manifest.
 
-A stream's table has one manifest for each epoch, and all its manifests have the same schema. Parsing a manifest's
-schema and resolving it against the reader's schema took six sevenths of the time for planning the files of a stream's
-table. Readers have no state, so one reader serves all files and threads.
+A table that a stream writes has one manifest for each epoch, and all its manifests have the same schema. Parsing a
+manifest's schema and resolving it against the reader's schema took six sevenths of the time for planning a scan of such
+a table. A reader has no state, so all files and threads can share a reader.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 MOST = 64
-"""The maximum number of cached schemas and readers: a few for each table that a process reads."""
+"""The maximum number of cached schemas and readers. Each table that a process reads needs a few schemas and readers."""
 
 
 def remember_readers() -> None:
     """Make this process parse and resolve each manifest schema only once; a second call has no effect."""
-    # `Any`, because the replacement functions do not match the types of pyiceberg's functions.
+    # The type is `Any` because the replacement functions have other types than pyiceberg's functions.
     own: Any = avro
     if own.AvroFileHeader.get_schema is _schema:
         return
@@ -46,7 +46,7 @@ def _parsed(text: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of schemas and types so that it runs only once for the same objects."""
+    """Wrap a function that takes schemas and types, so that it runs only once for the same argument objects."""
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:
@@ -63,7 +63,7 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
 class _Same:
     """A schema that equals only itself; comparing schemas by their contents would take as long as resolving them.
 
-    Holding a reference to the schema keeps the schema's `id` from being reused for another object.
+    While this object refers to the schema, Python does not reuse the schema's `id()` for another object.
     """
 
     def __init__(self, value: Any) -> None:

@@ -1,7 +1,7 @@
 """Access a catalog through Iceberg's REST interface, with timeouts and with errors that name the setting to correct.
 
-pyiceberg itself waits for a response without a time limit, and passes on the errors of the connection or the server
-unchanged.
+pyiceberg itself waits for a response without a time limit. It also raises errors of the connection or the server
+without an explanation.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ ANSWER = 60
 """The maximum time for a catalog's response to a request, in seconds."""
 
 _AWAY = (502, 503, 504)
-"""The HTTP status codes with which a server, or a proxy in front of the server, reports that it cannot answer now."""
+"""The HTTP status codes with which a server, or a proxy in front of the server, reports that the server is
+unavailable.
+"""
 
 _OVERTAKEN = re.compile(r"sequence number|unknown snapshot")
-"""Words in a server's error message with status 400 that show that another commit was made first."""
+"""A pattern for the error messages (with HTTP status 400) which report that another commit was made first."""
 
 
 class RefusedError(CatalogError, UnauthorizedError):
-    """The catalog rejects the token.
+    """The error that is raised if the catalog rejects the token.
 
-    If there are client credentials, pyiceberg requests another token and tries once more.
+    If client credentials are configured, pyiceberg requests another token and sends the request once more.
     """
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a catalog is accessed: `uri` is its address.
+    """The settings for accessing a catalog: `uri` is the catalog's address.
 
-    `token_uri` is the address of the token service, and `by` names the setting with the token or the client
-    credentials; either is None if it is not set.
+    `token_uri` is the address of the token service, or None if no such address is set. `by` names the setting that has
+    the token or the client credentials, or is None if neither is set.
     """
 
     uri: str
@@ -53,7 +55,7 @@ class Access:
 
     @property
     def refused(self) -> RefusedError:
-        """The error for a rejected or missing token."""
+        """The error to raise if the catalog rejects the token, or if no token is set."""
         match self.by:
             case None:
                 return RefusedError(
@@ -72,7 +74,7 @@ class Access:
 
 
 class RestClient(RestCatalog):
-    """pyiceberg's catalog for the REST interface, with timeouts and clear errors."""
+    """pyiceberg's catalog for Iceberg's REST interface, with timeouts and clear errors."""
 
     def __init__(self, name: str, access: Access, **properties: Any) -> None:
         """Open the catalog. Raises `CatalogError` if the catalog does not answer, or rejects the client."""
@@ -81,7 +83,8 @@ class RestClient(RestCatalog):
 
     def _config_headers(self, session: Session) -> None:
         super()._config_headers(session)
-        # `_config_headers` is the only method that is called before the session's first request.
+        # The timeouts are set here because pyiceberg calls only `_config_headers` between creating the session and
+        # sending the first request.
         for scheme in ("http://", "https://"):
             session.mount(scheme, _Limited(self._access))
 
@@ -128,7 +131,7 @@ class _Limited(HTTPAdapter):
 
 
 def _why(error: RequestException) -> str:
-    """Return a brief reason why there was no response; the message of `requests` repeats the whole request."""
+    """Return a brief reason why there was no response, because the message of `requests` repeats the whole request."""
     match error:
         case ConnectTimeout():
             return f"no connection within {CONNECT} s"
@@ -142,9 +145,9 @@ def _why(error: RequestException) -> str:
 
 
 def _code(answer: Response) -> str:
-    """Return the OAuth2 error code of a response, or its status code.
+    """Return the OAuth2 error code in a response, or the response's status code.
 
-    Other text is left out: it may repeat the secret.
+    Other text of the response is left out, because it may contain the secret.
     """
     found = re.search(r'"error"\s*:\s*"([a-z_]{1,40})"', answer.text)
     return found[1] if found else str(answer.status_code)

@@ -1,4 +1,4 @@
-"""Define a run over a range of event time, as described by the run's latest row in the table of runs."""
+"""Define a run over a range of event time. A run is read from its latest row in the table of runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Run:
-    """A run over the half-open range of window timestamps from `first` to `last`, in microseconds.
+    """A run over a range of window timestamps, in microseconds: from `first` up to, but not including, `last`.
 
-    `inputs` states which runs of the input definitions this run has included (`commit.run_inputs`).
+    `inputs` states which runs of the input definitions this run has taken into account (`commit.run_inputs`).
     """
 
     run: str

@@ -1,7 +1,7 @@
 """Answer look-ups in a catalog's SQLite file by plain queries; pyiceberg's own catalog makes every change.
 
-The location of a table's metadata is in one row of the file. pyiceberg's catalog reads the row with SQLAlchemy, whose
-import takes a quarter of a second: a fifth of the time of a short command.
+The location of a table's metadata is in one row of the file. pyiceberg's catalog reads this row with SQLAlchemy.
+Importing SQLAlchemy takes a quarter of a second, which is a fifth of the running time of a short command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-"""An SQL query for the tables of a namespace, but not its views; pyiceberg's own catalog uses the same condition."""
+"""An SQL condition for a namespace's tables, excluding views; pyiceberg's catalog uses the same condition."""
 
 _KEPT = 16
 """The maximum number of metadata files that are cached."""
@@ -32,7 +32,10 @@ _TABLE = f"{_TABLES} AND table_name = ?"
 
 
 class UnreadError(Exception):
-    """A table's metadata file is missing or damaged: `file` is its address, `found` describes the problem."""
+    """The error that is raised if a table's metadata file is missing or damaged.
+
+    `file` is the address of the metadata file, and `found` describes the problem.
+    """
 
     def __init__(self, file: str, found: str) -> None:
         self.file, self.found = file, found
@@ -42,16 +45,20 @@ class UnreadError(Exception):
 class SqliteLookups:
     """A catalog in an SQLite file that answers look-ups itself; `whole` opens pyiceberg's catalog for other operations.
 
-    pyiceberg's catalog also answers look-ups if the file has no catalog yet, or a catalog of an older version.
+    If the file contains no catalog yet, or a catalog of an older version, pyiceberg's catalog answers the look-ups,
+    too.
     """
 
     def __init__(
         self, name: str, file: Path, busy: int, properties: Mapping[str, str], whole: Callable[[], Any]
     ) -> None:
-        """Prepare the catalog without opening it; `busy` is the time in seconds that a look-up waits for a commit."""
+        """Prepare the catalog without opening it; `busy` is the maximum time in seconds that a look-up waits for a
+        commit.
+        """
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
-        # A metadata file never changes, and one commit reads the same file several times.
+        # The metadata is cached because a metadata file never changes, and one commit reads the same file several
+        # times.
         self._metadata = lru_cache(_KEPT)(self._read_metadata)
 
     @cached_property
@@ -60,13 +67,13 @@ class SqliteLookups:
         return self._open()
 
     def __getattr__(self, name: str) -> Any:
-        # While this object is being copied, `_open` does not exist yet.
+        # While Python copies this object, the attribute `_open` does not exist yet.
         if name.startswith("__") or "_open" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.whole, name)
 
     def supports_server_side_planning(self) -> bool:
-        """Return False, because only this process plans which files are read."""
+        """Return False, because this process itself plans which files a scan reads."""
         return False
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
@@ -111,29 +118,31 @@ class SqliteLookups:
         except FileNotFoundError as error:
             raise UnreadError(at, "is missing") from error
         except (ValueError, ValidationError) as error:
-            # The file contains damaged JSON or text that is not UTF-8, or it lacks required fields.
+            # The metadata file contains damaged JSON or text that is not UTF-8, or lacks required fields.
             line = next(iter(str(error).splitlines()), "")
             raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
-        """Return the rows of a query of this catalog, or None if the file cannot answer the query."""
+        """Run a query on the catalog's SQLite file; return its rows, or None if the file cannot answer the query."""
         if not self._file.is_file():
             return None
         try:
             with closing(sqlite3.connect(self._file, timeout=self._busy)) as connection:
                 return connection.execute(text, (self.name, *values)).fetchall()
         except sqlite3.Error:
-            # pyiceberg's own catalog repairs the file, or reports the error.
+            # The caller then uses pyiceberg's own catalog, which repairs the file or reports the error.
             return None
 
 
 def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
-    """Split a table's full name into its namespace and its name."""
+    """Split a table's full name into its namespace and the table's name in this namespace."""
     *space, name = identifier.split(".") if isinstance(identifier, str) else identifier
     return ".".join(space), name
 
 
 def changing_catalog(catalog: Catalog) -> Catalog:
-    """Return the catalog that makes changes: pyiceberg's catalog for a `SqliteLookups`, else the given catalog."""
+    """Return the catalog that makes changes: for a `SqliteLookups`, pyiceberg's catalog; otherwise the given
+    catalog.
+    """
     whole: Catalog = catalog.whole if isinstance(catalog, SqliteLookups) else catalog
     return whole

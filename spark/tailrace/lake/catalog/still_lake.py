@@ -1,7 +1,7 @@
-"""Present a lake in a fixed state: each table is loaded once, and its files are found with cached manifests.
+"""Define a lake in a fixed state: each table is loaded once, and its files are found with cached manifests.
 
-All parts of a page read the same state of the tables, and the next page reads mostly the same manifests. A manifest
-never changes, so its entries stay in the cache as long as there is room.
+While a page of the web interface is built, all its parts read the same state of the tables. The next page reads mostly
+the same manifests. A manifest never changes, so its entries stay in the cache until other entries need the room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.lake.catalog.lake import Lake
 
 
 class KeptManifests:
-    """A cache of the entries of recently read manifests, for at most `files` data files; threads can share it."""
+    """A cache of the entries of recently read manifests, for at most `files` data files in all. It is thread-safe."""
 
     def __init__(self, files: int) -> None:
         self.files = files
@@ -35,7 +35,9 @@ class KeptManifests:
         return self._held
 
     def of(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-        """Return a manifest's entries for existing files; callers must not change the entries."""
+        """Return a manifest's entries, without the entries for deleted files; callers must not change the returned
+        list.
+        """
         with self._lock:
             if (found := self._found.get(manifest.manifest_path)) is not None:
                 self._found.move_to_end(manifest.manifest_path)
@@ -52,9 +54,9 @@ class KeptManifests:
 
 @dataclass(frozen=True)
 class StillLake(Lake):
-    """A read-only, short-lived lake in which each table remains in the state in which it was first loaded.
+    """A short-lived, read-only lake in which each table remains in the state in which it was first loaded.
 
-    `of` is the underlying lake; the cache `kept` outlives this object.
+    `of` is the underlying lake. The cache `kept` is shared with later objects of this class.
     """
 
     of: Lake | None = None
@@ -64,7 +66,7 @@ class StillLake(Lake):
 
     @classmethod
     def freeze(cls, lake: Lake, kept: KeptManifests) -> StillLake:
-        """Create a still lake that shares the catalog of the given lake."""
+        """Create a lake in a fixed state that uses the same catalog as the given lake."""
         return cls(lake.settings, lake.tell, lake.looks, lake, kept)
 
     @cached_property
@@ -74,7 +76,7 @@ class StillLake(Lake):
         return self.of.catalog
 
     def find(self, table: str) -> Table | None:
-        """Load a table, at most once; return None if the table does not exist."""
+        """Return a table in the state in which it was first loaded, or None if the table does not exist."""
         if table not in self._loaded:
             found = super().find(table)
             self._loaded[table] = None if found is None or self.kept is None else _KeptTable(found, self.kept)
@@ -85,7 +87,9 @@ class StillLake(Lake):
         return self.find(table) is not None
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table, at most once; return the snapshot that was read, and the rows."""
+        """Return all rows of a small table as they were first read, preceded by the id of the snapshot that was
+        read.
+        """
         if table not in self._rows:
             self._rows[table] = super().rows(table)
         return self._rows[table]
@@ -110,7 +114,7 @@ class _KeptScan(DataScan):
         self._kept = kept
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """Return the files that may have rows for the scan."""
+        """Return the files that may contain rows that match the scan's filter."""
         snapshot = self.snapshot()
         if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
             return super().plan_files()
@@ -129,6 +133,6 @@ class _KeptManifest:
         return getattr(self._manifest, name)
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
-        """Return the manifest's entries for existing files."""
+        """Return the manifest's entries, without the entries for deleted files."""
         assert discard_deleted
         return self._kept.of(self._manifest, io)

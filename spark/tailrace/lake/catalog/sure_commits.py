@@ -1,8 +1,8 @@
-"""Determine whether a commit succeeded before reporting a failure, so that the outcome is seldom unknown.
+"""Determine whether a commit succeeded before reporting a failure, so that the commit's outcome is seldom unknown.
 
-If the reply to a commit is lost, the commit may have succeeded, or may still succeed. A service's client may also have
-sent the commit twice. Then the server rejects the second request because the first request has succeeded, and pyiceberg
-would delete the files of the successful commit as if it had failed.
+If the reply to a commit is lost, the commit may have succeeded, or may still succeed. The client library may also have
+sent the commit twice. The server then rejects the second request because the first request has succeeded. pyiceberg
+would treat this as a failure and delete the files of the successful commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN = (
 """The errors after which it is unknown whether a commit has succeeded, has failed, or may still succeed."""
 
 PATIENCE = 60.0
-"""The maximum time for finding out the outcome of a commit, in seconds."""
+"""The maximum time for determining the outcome of a commit, in seconds."""
 
 _SOONEST, _LATEST = 0.1, 5.0
 
@@ -56,7 +56,7 @@ def make_commits_sure(catalog: Catalog) -> Catalog:
 
 
 class _Commit:
-    """A commit that is sent again until it is certain that the commit has succeeded or failed."""
+    """A commit that is sent repeatedly until it is certain that the commit has succeeded or failed."""
 
     def __init__(self, catalog: Catalog, table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> None:
         self.catalog, self.table, self.requirements, self.updates = catalog, table, requirements, updates
@@ -65,11 +65,11 @@ class _Commit:
     def made(self) -> CommitTableResponse:
         """Make the commit exactly once, and return the table's new metadata.
 
-        A commit that adds a snapshot asserts the position of its branch, so it succeeds at most once even if it is sent
-        several times. If a commit without a snapshot has an unknown outcome, `CommitFailedException` makes the caller
-        check the table.
+        A commit that adds a snapshot requires that its branch is at a certain snapshot. So the commit succeeds at most
+        once, even if it is sent several times. If a commit that adds no snapshot has an unknown outcome,
+        `CommitFailedException` makes the caller check the table.
 
-        Raises `CatalogError` if the catalog does not answer for so long that the outcome stays unknown.
+        Raises `CatalogError` if the outcome stays unknown because the catalog does not answer for too long.
         """
         until, pause, unsure = time.monotonic() + PATIENCE, _SOONEST, False
         while True:
@@ -91,7 +91,7 @@ class _Commit:
             pause = min(2 * pause, _LATEST)
 
     def _sent(self, *, again: bool) -> CommitTableResponse:
-        """Send the commit; `again` means that an earlier request may have succeeded."""
+        """Send the commit; `again` means that an earlier request for the commit may have succeeded."""
         if again and not self.snapshots:
             raise CommitFailedException("it is not known whether the commit was made")
         return type(self.catalog).commit_table(self.catalog, self.table, self.requirements, self.updates)
@@ -99,7 +99,7 @@ class _Commit:
     def _looked(self, error: Exception) -> tuple[Table | None, Exception]:
         """Load the table after the commit failed with `error`; return the table and this error.
 
-        If the catalog does not answer, return None and the new error: then the commit's outcome is still unknown.
+        If the catalog does not answer, return None and the new error. The commit's outcome is then still unknown.
         """
         try:
             return self._after(), error
@@ -117,10 +117,10 @@ class _Commit:
         return bool(self.snapshots) and all(after.metadata.snapshot_by_id(one) is not None for one in self.snapshots)
 
     def _refused(self, error: Exception, after: Table | None) -> bool:
-        """Return True if the commit has failed for good, so that no earlier request for it can still succeed.
+        """Return True if the commit has failed for good, so that no earlier request for the commit can still succeed.
 
-        A server may reject a request because it is busy with another request, which may be an earlier request for this
-        commit. No request can succeed once a branch has moved away from the position that the commit asserts.
+        A server may reject a request because it is still processing an earlier request for the same commit. But once a
+        branch has moved away from the snapshot that the commit requires, no request for the commit can succeed.
         """
         if isinstance(error, UNKNOWN):
             return False

@@ -1,6 +1,7 @@
-"""Define the operations that the commit protocol needs: branches move only from an expected snapshot (X1, X2).
+"""Define the table operations that the commit protocol needs.
 
-`Lease`, `Branch`, `Runs`, `Following` and `RangeReplacement` use only these operations of a catalog.
+A branch moves only if it is still at the snapshot that the writer expects (rules X1 and X2). `Lease`, `Branch`, `Runs`,
+`Following` and `RangeReplacement` use only these operations of a catalog.
 """
 
 from __future__ import annotations
@@ -16,25 +17,32 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""The property in which a backfill's commit records its run and the replaced range (`commit.range_replacement`)."""
+"""The property in which a backfill's commit records the run and the range that it replaced
+(`commit.range_replacement`).
+"""
 
 BEGINS = "begins"
-"""The property that marks a generation's first commit; earlier commits belong to another generation (`generations`)."""
+"""The property that marks a generation's first commit; earlier commits belong to earlier generations
+(`generations`).
+"""
 
 MAINTAINED = "maintained"
-"""The property of a maintenance commit, which repeats the last epoch's properties (`commit.epoch_properties`)."""
+"""The property that marks a maintenance commit; such a commit repeats the last epoch's properties.
+
+The repeated properties are defined in `commit.epoch_properties`.
+"""
 
 STAMP = "ledger_snapshot"
-"""The property in a commit to the answers that names the ledger's snapshot up to which the answers are current."""
+"""The property that records, in a commit to the answers, the latest ledger snapshot whose panes the answers include."""
 
 ACCEPTED_FOR = "accepted_for"
-"""The property with the reason for which foreign commits were accepted (`ACCEPTED`)."""
+"""The property with the user's reason for accepting the foreign commits that the property `ACCEPTED` lists."""
 
 
 def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, str]:
     """Return the properties that a commit outside the stream repeats from the previous commit.
 
-    Properties that describe only one commit are left out, and so are the properties named in `but`.
+    The properties in `but`, and properties that describe only one commit, are left out.
 
     >>> repeated_properties({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
@@ -47,8 +55,9 @@ def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, s
 class Head:
     """The head of a table's branch: its snapshot, and the properties of Tailrace's last commit up to this snapshot.
 
-    `properties` has Tailrace's snapshot properties without their prefix; foreign commits, such as compactions, are
-    skipped. `records` is the number of rows in the snapshot, including deleted rows; None if unknown.
+    The names in `properties` are given without Tailrace's prefix. Commits by other programs, such as compactions, are
+    skipped. `records` is the number of rows in the snapshot, including rows that are marked as deleted, or None if the
+    number is unknown.
     """
 
     snapshot: int | None
@@ -56,19 +65,19 @@ class Head:
     records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
-        """Return a property as a number, or `default` if the property is missing."""
+        """Return the integer value of a property, or `default` if the property is missing."""
         return int(self.properties.get(name, default))
 
 
 class Commit(NamedTuple):
-    """A commit of a table: its snapshot, and Tailrace's properties; a foreign commit has no properties."""
+    """A commit of a table: its snapshot, and Tailrace's properties, of which another program's commit has none."""
 
     snapshot: int
     properties: Mapping[str, str]
 
 
 def head_of_commits(commits: Sequence[Commit]) -> Head:
-    """Return the head of a branch, given the branch's commits with the latest first.
+    """Return the head of a branch whose commits are given, the latest first.
 
     >>> head_of_commits([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
     Head(snapshot=3, properties={'epoch': '7'}, records=None)
@@ -80,7 +89,7 @@ def head_of_commits(commits: Sequence[Commit]) -> Head:
 
 @dataclass(frozen=True)
 class FileChange:
-    """Written files to be added to a table, and files of the table that the added files replace."""
+    """A change of a table's files: the written files to add, and the files that the added files replace."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...] = ()
@@ -89,8 +98,9 @@ class FileChange:
 class Tables(Protocol):
     """The tables of a lake. Every change is one atomic commit to one table.
 
-    A change with an expected snapshot raises `MovedError` if the branch is at another snapshot. Then the change was not
-    made, unless only the reply was lost: before trying again, look for the change among the table's commits.
+    A change with an expected snapshot raises `MovedError` if the branch is at another snapshot. The change was then not
+    made, unless it succeeded and only the reply was lost. So before trying again, look for the change among the table's
+    commits.
     """
 
     @property
@@ -98,7 +108,7 @@ class Tables(Protocol):
         """The listener that receives notices about the tables."""
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """Return the engine's name for a table or for one of its branches."""
+        """Return the name that the engine uses for a table, or for a branch of the table."""
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> object:
         """Create a table if it is missing."""
@@ -107,36 +117,40 @@ class Tables(Protocol):
         """Return the current head of a branch."""
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """Return the names of a table's branches and tags with their snapshots."""
+        """Return a table's branches and tags as a mapping from the name to the snapshot's id."""
 
     def commits(self, table: str) -> Sequence[Commit]:
-        """List the retained commits of main, the latest first."""
+        """List the retained commits of the main branch, the latest first."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if the branch is still at `expected`; None means that it does not exist yet.
+        """Move a branch to snapshot `to` if the branch is at snapshot `expected`, or does not exist and `expected` is
+        None.
 
-        Does nothing if the branch is already at the snapshot.
+        Does nothing if the branch is already at snapshot `to`.
         """
 
     def unname(self, table: str, names: Collection[str]) -> None:
         """Remove branches and tags by name; names that do not exist are skipped."""
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot with these properties to main; return the new snapshot's id."""
+        """Commit to main a snapshot that has these properties and changes no rows; return its id."""
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit already written files and these properties to main; return the new snapshot's id."""
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
+        """Add to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table if it has many files; do nothing if another writer commits meanwhile."""
+        """Merge the files of a small table if it has many files; give up if another writer commits meanwhile."""
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot that was read, and the rows."""
+        """Read all rows of a small table; return the id of the snapshot that was read, and the rows."""
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows and these properties to main; return the new snapshot's id. Missing columns are null."""
+        """Append rows to main in a commit with these properties; return the new snapshot's id.
+
+        A missing column is filled with nulls.
+        """

@@ -1,4 +1,4 @@
-"""Make a commit with pyiceberg only if the table has not changed since it was loaded, without automatic retries."""
+"""Make a pyiceberg commit that fails, without a retry, if the table has changed since it was loaded."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tailrace.lake.schema.lake_errors import LakeError, MovedError
 class _Looking(Transaction):
     """A transaction that builds its metadata once for each change; pyiceberg copies all metadata at every access.
 
-    A commit accesses the metadata eight times. With hundreds of snapshots, one copy takes longer than the rest of the
-    commit.
+    One commit accesses the metadata eight times. If the table has hundreds of snapshots, one copy takes longer than the
+    rest of the commit.
     """
 
     _made: tuple[object, TableMetadata] | None = None
@@ -55,7 +55,7 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
 
     Raises `MovedError` if anything was committed since the table was loaded.
     """
-    # By default, if another commit was made first, pyiceberg rebuilds an append on the table's latest state.
+    # By default, if another commit was made first, pyiceberg repeats an append on top of the table's latest snapshot.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
@@ -64,14 +64,16 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # pyiceberg raises this error if there was a commit to another branch of the table.
+        # pyiceberg raises this error if another writer has committed to another branch of the table.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error
 
 
 class _AsWritten(_SnapshotProducer[Any]):
-    """A commit that lists each file under its own partitioning, in place of the partitioning of the table."""
+    """A commit that lists each file under the partitioning with which it was written, even if the table's partitioning
+    has changed.
+    """
 
     def _manifests(self) -> list[ManifestFile]:
         files, own = self._added_data_files, self._transaction.table_metadata.default_spec_id
@@ -116,7 +118,9 @@ class _AsWritten(_SnapshotProducer[Any]):
 
 
 class Addition(_AsWritten, _MergeAppendFiles):
-    """A commit that adds files; if the table has many manifests, they are merged into manifests of a modest size."""
+    """A commit that adds files. If the table has many manifests, the commit merges them into manifests of moderate
+    size.
+    """
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Addition:
@@ -130,8 +134,8 @@ class Addition(_AsWritten, _MergeAppendFiles):
 class Exchange(_AsWritten, _OverwriteFiles):
     """A commit that replaces files and keeps the number of manifests small.
 
-    pyiceberg's own commit leaves three manifests behind, including a manifest of removed files, and every scan and
-    every later commit has to read all of them.
+    pyiceberg's own overwrite leaves three manifests behind, including a manifest of removed files. Every scan and every
+    later commit has to read all three manifests.
     """
 
     @classmethod
@@ -151,17 +155,17 @@ class Exchange(_AsWritten, _OverwriteFiles):
 
 
 MANIFESTS = 8
-"""The number of manifests at which an exchange merges the manifests."""
+"""The minimum number of manifests at which an `Exchange` merges them."""
 
 _MANIFEST = 256 * 1024
 """The target size of merged manifests, in bytes: enough for some hundreds of files.
 
-A manifest of this size is not rewritten again, and readers that need another span of time skip the manifest.
+A manifest of this size is not merged again. A scan that needs only other days or hours can skip the manifest.
 """
 
 
 def unchanged_refs(loaded: Table) -> tuple[TableRequirement, ...]:
-    """Return the requirements that a table is still the loaded table, and that its branches and tags have not moved."""
+    """Return the requirements that the table was not replaced, and that its branches and tags have not moved."""
     refs = loaded.metadata.refs.items()
     return (
         AssertTableUUID(uuid=loaded.metadata.table_uuid),
@@ -170,7 +174,7 @@ def unchanged_refs(loaded: Table) -> tuple[TableRequirement, ...]:
 
 
 def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
-    """Return the change that sets a branch or tag to a snapshot, with the table's default settings for retention."""
+    """Return the change that sets a branch or tag to a snapshot, with the table's default retention settings."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=type,
@@ -184,14 +188,15 @@ def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetS
 def committed_snapshot(transaction: Transaction) -> int:
     """Return the id of the snapshot that a transaction is about to commit.
 
-    The id is read before the commit, because afterwards other writers may have committed on top.
+    The id has to be read before the commit, because afterwards other writers may have committed on top of this
+    snapshot.
     """
     (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
     return made
 
 
 def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """Yield the data files that a snapshot added, even if they were removed later.
+    """Yield the data files that a snapshot added, including files that were removed from the table later.
 
     Raises `LakeError` if the snapshot no longer exists.
     """

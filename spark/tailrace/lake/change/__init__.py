@@ -1,1 +1,1 @@
-"""Change tables to another contract, generation or epoch, and report which readers are affected."""
+"""Change tables to match another contract, generation or epoch, and report which readers a change affects."""

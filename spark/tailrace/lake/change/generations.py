@@ -1,12 +1,12 @@
 """Switch a table, in one commit, to another generation that was built in a separate table.
 
-The new rows are registered in the separate table, but their files are written to a folder of the table itself, with the
-column ids that the columns will have in the table. So the switch moves no data: one commit gives the table the new
-columns and a snapshot of the written files, unless another commit was made meanwhile. Readers see either the whole old
-generation or the whole new generation. The old snapshot keeps its columns and gets a tag; a rollback makes the tagged
-snapshot current again in the same way.
+The files with the new rows are listed only in the separate table. But they are written to a folder of the table itself,
+with the column ids that the columns will have in the table. So the switch moves no data: one commit gives the table the
+new columns and a snapshot of the written files. The commit fails if another commit was made meanwhile. Readers see
+either the whole old generation or the whole new generation. The old snapshot keeps its columns and gets a tag; a
+rollback makes the tagged snapshot current again in the same way.
 
-The ledger switches first, and its table properties name the generation to which the answers have to switch. If the
+The ledger table switches first, and its properties name the generation to which the answers table has to switch. If the
 process crashes before the answers have switched, the next process that calls `settle` switches the answers.
 """
 
@@ -57,25 +57,25 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
-"""The table property with a table's generation: the generation of the run that built the table's contents."""
+"""The table property with the generation of the run that built the table's contents."""
 
 MEANING = "tailrace.meaning"
-"""The table property with the definition's meaning, divided into parts (`model.definition.fingerprint`)."""
+"""The table property that describes, in parts, what the definition computes (`model.definition.fingerprint`)."""
 
 FROM = "tailrace.from"
-"""The ledger's table property with the origin of its generation: a tag, or the name under which it was built."""
+"""The ledger's table property that names the source of the ledger's present contents: a tag, or a separate table."""
 
 TAG = "generation_"
-"""The prefix of the tags for former generations."""
+"""The prefix of the tags that mark former generations of a table."""
 
 
 def generation_of(table: Table) -> int:
-    """Return a table's generation; without a generation property, return 1, the generation of the first stream."""
+    """Return the generation of a table; a table without the property `GENERATION` has generation 1."""
     return int(table.properties.get(GENERATION, 1))
 
 
 def tag_of(generation: int) -> str:
-    """Return the tag for a former generation."""
+    """Return the name of the tag that marks a former generation."""
     return f"{TAG}{generation}"
 
 
@@ -86,7 +86,9 @@ def former_generations(table: Table) -> list[int]:
 
 
 def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
-    """Return the reason why a changed definition cannot be applied to its tables in a lake, or None if it can be."""
+    """Return the reason why a changed pipeline cannot be applied to its tables in a lake, or None if it can be
+    applied.
+    """
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
@@ -117,7 +119,7 @@ def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
 
 
 def name_beside(pipeline: str, generation: int) -> str:
-    """Return the name under which a generation of a pipeline is built; no pipeline can have this name.
+    """Return the name of the separate table in which a pipeline's generation is built; no pipeline can have this name.
 
     >>> name_beside("rides", 3)
     'rides__g3'
@@ -126,10 +128,10 @@ def name_beside(pipeline: str, generation: int) -> str:
 
 
 def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
-    """Create an empty table from a contract under another name; the contract's own table can later take over its files.
+    """Create an empty table `name` from a contract, so that the contract's own table can later take over its files.
 
     The new table has the partitioning and sort order of the contract's table. Raises `LakeError` if the contract lacks
-    a column of the sort order, or of a present or former partitioning.
+    a column of the table's sort order, or of the table's present or a former partitioning.
     """
     contract, target = apply_contract_file(contract, lake.settings.contracts), lake.table(contract.table)
     live = target.metadata
@@ -143,7 +145,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
             "does not have: give that one another name"
         )
     location = f"{target.location()}/{name}"
-    # The table is registered from a metadata file, because the catalog would assign its own column ids to a new table.
+    # The table is registered from a metadata file, because a catalog that creates a table assigns its own column ids.
     metadata = new_table_metadata(
         schema,
         PartitionSpec(),
@@ -169,15 +171,18 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
 
 
 def _named_before(table: Table, column: int) -> str:
-    """Return the latest name of the column with this id, or the id as text if no schema of the table has the column."""
+    """Return the latest name of the column with id `column`, or the id as text if none of the table's schemas has
+    it.
+    """
     names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
     return next((name for name in names if name), str(column))
 
 
 def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
-    """Return a schema whose columns have the ids of the columns in `before` with the same name and type, or new ids.
+    """Return the schema with column ids: a column has the id of the column in `before` with the same name and type.
 
-    `highest` is the highest id that was ever used: no id is used again for another column.
+    All other columns get new ids above `highest`, the highest id that was ever used. So an id is never used again for
+    another column.
     """
     ids = count(highest + 1)
     there = {field.name: field for field in before.fields}
@@ -194,9 +199,9 @@ def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a snapshot: its manifests, totals and columns.
+    """The contents of a snapshot: its manifests, its totals (such as the number of rows), and its columns.
 
-    `sequence` is the sequence number of the last commit to the table that has the snapshot.
+    `sequence` is the sequence number of the last commit to the table from which the snapshot was read.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -206,7 +211,7 @@ class Contents:
 
     @classmethod
     def of(cls, table: Table, snapshot: int | None = None) -> Contents:
-        """Return the contents of a snapshot, by default the current one.
+        """Return the contents of a snapshot, by default of the table's current snapshot.
 
         Raises `LakeError` if the snapshot no longer exists.
         """
@@ -226,14 +231,18 @@ def go_over(
     generation: int | str,
     parent: int | None = None,
 ) -> int:
-    """Give a table other contents, unless a branch has moved since the table was loaded; return the new snapshot's id.
+    """Replace a table's contents with `held` if no branch has moved since the table was loaded.
 
-    The same commit sets the table's properties (`table_properties`) and the snapshot's properties (`properties`), and
-    tags the table's present snapshot: with the tag for its `generation`, or with `generation` itself if that is a text.
-    The new snapshot has no parent, because the earlier commits belong to another generation. If `parent` is given, the
-    new snapshot continues from snapshot `parent`.
+    Returns the new snapshot's id.
 
-    Raises `MovedError` if something was committed meanwhile.
+    The commit also sets the table's properties (`table_properties`) and the new snapshot's properties (`properties`),
+    and tags the table's present snapshot. If `generation` is a number, the tag is `tag_of(generation)`; if `generation`
+    is a text, the text itself is the tag.
+
+    By default, the new snapshot has no parent, because the earlier commits belong to another generation. If `parent` is
+    given, the new snapshot has the snapshot `parent` as its parent.
+
+    Raises `MovedError` if another commit was made meanwhile.
     """
     metadata = table.metadata
     before = head_of(table).snapshot
@@ -264,7 +273,8 @@ def go_over(
     if before is not None:
         updates.append(ref_update(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), ref_update(MAIN, number, "branch")]
-    # Every branch is asserted, not only main, because a commit to another branch also uses a sequence number.
+    # The commit requires that no branch has moved. Checking only main is not enough, because a commit to another branch
+    # also uses a sequence number.
     asserted = [*unchanged_refs(table), AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
     asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
     try:
@@ -276,10 +286,10 @@ def go_over(
 
 
 def settle(lake: Lake, pipeline: str) -> None:
-    """Switch a pipeline's answers, if there are any, to the generation of its ledger.
+    """Switch a pipeline's answers to the generation of its ledger.
 
-    Does nothing if the answers already have this generation. Raises `LakeError` if the contents for the answers no
-    longer exist.
+    Does nothing if the pipeline has no answers, or if the answers already have this generation. Raises `LakeError` if
+    the table or snapshot with the answers of this generation no longer exists.
     """
     while True:
         if not lake.has(pipeline):
@@ -293,8 +303,8 @@ def settle(lake: Lake, pipeline: str) -> None:
             there = answers.metadata.refs[place].snapshot_id
             held, properties = Contents.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
-            # The answers in the separate table include the whole separate ledger, whose contents are now in the first
-            # snapshot of the pipeline's ledger.
+            # The answers in the separate table were computed from the whole separate ledger. This ledger's contents are
+            # now in the first snapshot of the pipeline's ledger.
             held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
@@ -302,7 +312,7 @@ def settle(lake: Lake, pipeline: str) -> None:
                 f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
                 " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
             )
-        # A follower, or another process that settles the answers, may commit first.
+        # A follower, or another process that switches the answers, may commit first.
         with suppress(MovedError):
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
 
@@ -315,9 +325,10 @@ def generations_beside(lake: Lake, pipeline: str) -> list[int]:
 
 
 def sweep(lake: Lake, pipeline: str) -> None:
-    """Remove the separate tables of a pipeline whose ledger and answers are settled; keep files that were taken over.
+    """Remove a pipeline's separate tables, but keep the data files that the pipeline's own tables have taken over.
 
-    The caller must hold the ledger's lease, so that no other process is about to take over the separate tables.
+    Call `settle` first. The caller must hold the ledger's lease, so that no other process is about to take over the
+    separate tables.
     """
     ledger = lake.table(ledger_name(pipeline))
     for generation in generations_beside(lake, pipeline):
@@ -332,7 +343,9 @@ def sweep(lake: Lake, pipeline: str) -> None:
 
 
 def _forget(lake: Lake, name: str) -> None:
-    """Remove a table with its metadata files and manifest lists; its data files now belong to another table."""
+    """Remove a table with its metadata files and manifest lists, but keep the data files, which another table now
+    uses.
+    """
     table = lake.table(name)
     place = table.metadata_location
     before = [entry.metadata_file for entry in table.metadata.metadata_log]

@@ -1,4 +1,4 @@
-"""Find the definitions and dbt models that are affected by a change of a table's column."""
+"""Find the definitions and dbt models that a change of a table's column affects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 class AffectedReaders:
     """The definitions and dbt models that name a changed column.
 
-    Definitions are searched by their meaning as recorded in the lake, and dbt models by their text.
+    A definition is included if the changed table is its ledger or its answers, or if its description in the lake names
+    the column. A dbt model is included if its text names the table and the column.
     """
 
     definitions: tuple[str, ...] = ()
@@ -28,7 +29,7 @@ class AffectedReaders:
 def affected_readers(lake: Lake, table: str, change: ContractChange) -> AffectedReaders:
     """Find the definitions and dbt models that name a column that is dropped, renamed, retyped or made required.
 
-    For changes of other kinds, the result is empty.
+    The result is empty for all other kinds of changes.
     """
     if change.kind not in _HURTING:
         return AffectedReaders()

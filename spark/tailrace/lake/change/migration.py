@@ -1,9 +1,10 @@
 """Change live tables to match their contracts, while streams, backfills and readers continue to run.
 
-All changes of a table are made in one commit of its metadata, based on the table as it was loaded. If the table's
-columns or layout changed meanwhile, the changes are planned again. The commit makes no snapshot and moves no branch, so
-a writer's lease, branch and staged commits stay valid; the writer's next rows have null in columns that it does not
-know. Readers and writers that use a column's former name find the column by its id (`schema.column_names`).
+All changes of a table are made in one commit of its metadata. If another process changed the table's columns or layout
+since the table was loaded, the changes are planned again. The commit makes no snapshot and moves no branch, so a
+writer's lease, branch and staged commits stay valid. The rows that a running writer adds afterwards have nulls in
+columns that the writer does not know. Readers and writers that use a column's former name find the column by its id
+(`schema.column_names`).
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from tailrace.model.definition.definition import Definition
 T = TypeVar("T")
 
 TRIES = 50
-"""The maximum number of attempts at a change when other commits to the table interfere."""
+"""The maximum number of attempts to change a table while other commits to the table interfere."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The planned changes of one table of `lake`.
+    """The planned changes of one table in `lake`.
 
-    `made` states whether the table exists; if not, a stream will create it. `withheld` is the reason why the table's
-    columns must not change for now, or an empty text.
+    `made` states whether the table exists; a stream creates a missing table. `withheld` is the reason why the table's
+    columns must not change at present, or an empty text if they may change.
     """
 
     lake: Lake
@@ -62,14 +63,14 @@ class TablePlan:
     withheld: str = ""
 
     def of(self, *effects: Effect) -> list[ContractChange]:
-        """Return the changes that have one of these effects."""
+        """Return the planned changes whose effect, such as safe or destructive, is among `effects`."""
         return [one for one in self.changes if one.effect in effects]
 
 
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
-    """Pair each contract of a definition and its registries with the lake whose namespace has the table.
+    """Return the contracts of a definition and its registries, each paired with the lake whose namespace has the table.
 
-    The contracts are completed by their files. Raises `ContractError` for an invalid file.
+    Each contract is completed from its contract file. Raises `ContractError` for an invalid file.
     """
     made = ((lake, all_contracts(definition, lake.has)), (registry_lake(lake), registry_contracts(definition)))
     return [(place, apply_contract_file(one, lake.settings.contracts)) for place, of in made for one in of]
@@ -97,10 +98,9 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Return the reason why the columns of a ledger or of answers must not change for now.
+    """Return the reason why the columns of a ledger or of answers must not change at present, or an empty text.
 
-    These columns follow from the definition's meaning. The result is empty if the columns may change, and for other
-    tables.
+    The definition determines the columns of its ledger and answers. For all other tables, the result is empty.
     """
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
@@ -115,9 +115,10 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The result of changing a table of `lake`: the `done` changes, and the changes that were `left`.
+    """The result of changing one table in `lake`: `done` has the changes that were made.
 
-    `withheld` is the reason why the table's columns did not change, or an empty text.
+    `left` has the changes that were not made. `withheld` is the reason why the table's columns were not changed, or an
+    empty text.
     """
 
     lake: Lake
@@ -128,9 +129,10 @@ class Evolution:
 
 
 def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolution]:
-    """Change the live tables to match their contracts: make safe changes and, if `destructive`, destructive changes.
+    """Change a definition's live tables to match their contracts.
 
-    Raises `MovedError` if other commits to a table make every attempt fail.
+    Destructive changes are made only if `destructive` is set. Raises `MovedError` if other commits to a table make
+    every attempt fail.
     """
     return [
         evolve_table(place, one, partial(_withheld, lake, definition, one), destructive=destructive)
@@ -142,9 +144,10 @@ def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> 
 def evolve_table(
     lake: Lake, contract: Contract, withheld: Callable[[], str] = lambda: "", *, destructive: bool = False
 ) -> Evolution:
-    """Change one live table to match its contract, as `evolve` does.
+    """Change one live table to match its contract.
 
-    `withheld` returns the reason why the table's columns must not change, or an empty text.
+    Destructive changes are made only if `destructive` is set. `withheld` returns the reason why the table's columns
+    must not change, or an empty text. Raises `MovedError` if other commits to the table make every attempt fail.
     """
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
 
@@ -161,7 +164,7 @@ def evolve_table(
 
 
 def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
-    """Plan and make changes of a table as it is loaded; plan again if another commit comes in between."""
+    """Load a table, and plan and make its changes; if another commit interferes, load the table and plan again."""
     for _ in range(TRIES):
         with suppress(MovedError):
             return attempt(lake.table(name))
@@ -169,7 +172,7 @@ def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
 
 
 def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
-    """Return True if a change needs a column that a change in `left` would have to add, rename or retype first."""
+    """Return True if a change needs a column that a change in `left` should have added, renamed or retyped."""
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
         return term(change.path[0]).column in lacking
@@ -179,15 +182,16 @@ def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
 
 
 def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
-    """Make changes of a loaded table in one commit.
+    """Make the changes `doing` of a loaded table in one commit.
 
-    Raises `MovedError` if the table's columns or layout have changed since it was loaded.
+    Raises `MovedError` if the table's columns or layout have changed since the table was loaded.
     """
     kinds = {change.kind for change in doing}
     retyped = [change.path for change in doing if change.kind is Kind.RETYPE]
     with open_transaction(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
-            # If a column changes its type, the old column is dropped first, because the new column has the same name.
+            # A retyped column is dropped and added again. The old column is dropped first, because the new column has
+            # the same name.
             if retyped:
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
                     for path in retyped:
@@ -213,7 +217,7 @@ def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) ->
 def _sorted(transaction: Transaction, contract: Contract) -> None:
     """Set a table's sort order to its contract's sort order.
 
-    pyiceberg's own builder cannot return to a former order of the table, or remove the order.
+    pyiceberg's own builder cannot restore a former sort order of the table, or remove the sort order.
     """
     metadata = transaction.table_metadata
     order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
@@ -229,7 +233,7 @@ def _sorted(transaction: Transaction, contract: Contract) -> None:
 def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
     live, agreed = match_columns(contract, table.schema()), iceberg_schema(contract)
     for change in doing:
-        # The path uses the column's live name, because a rename takes effect only with the commit.
+        # The path uses the column's present name in the table, because a rename takes effect only with the commit.
         path = (live[change.path[0]].name, *change.path[1:]) if change.path and change.path[0] in live else change.path
         match change.kind:
             case Kind.ADD | Kind.RETYPE:
@@ -268,11 +272,11 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def widen(lake: Lake, definition: Definition) -> None:
-    """Add the accumulator columns that tables of an earlier version lack, and check the tables' meaning.
+    """Add the accumulator columns that a definition's tables from an earlier version of Tailrace lack.
 
     Existing columns stay and are still read: totals keep using these columns as long as the values fit (rule X7).
-    Raises `OtherDefinitionError` if the tables belong to a definition with another meaning; such tables are not
-    changed. Raises `MovedError` if other commits to a table make every attempt fail.
+    Raises `OtherDefinitionError` if the tables were written by a definition that computes something else; such tables
+    are not changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """
     for stage in chain(definition):
         ledger = ledger_name(stage.name)

@@ -1,8 +1,8 @@
-"""Keep the registries of ids that computations in several regions share (`model.definition.once`; Photon's IdRegistry).
+"""Maintain the registries of ids that computations in several regions share (`model.definition.once`).
 
-A registry is a table in a namespace that all regions share. A claimant appends its claims to its own branch, and
-publishes them only if the table is still at the snapshot in which the claimant looked up existing claims. So no two
-claimants claim the same id (rule X1).
+A registry is a table in a namespace that all regions share, like the IdRegistry of Photon. A computation appends its
+claims to its own branch of the registry's table. The computation publishes the claims only if the table is still at the
+snapshot in which it looked up existing claims. So no two computations claim the same id (rule X1).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tailrace.model.definition.definition import Definition
 
 
 def registry_contracts(definition: Definition) -> list[Contract]:
-    """Return the contracts of the registries of a definition and its inputs."""
+    """Return the contracts of the registries that a definition and its inputs use."""
     return [one for stage in chain(definition) if (one := tables_of(stage).registry) is not None]
 
 
 class Registry:
     """A registry in which one computation claims ids; `token` is the token of the computation's ledger lease.
 
-    Only the writer with the latest token should claim ids. The claims of a fenced writer do no harm: these claims
-    belong to the same claimant, and the ledger decides which claims count.
+    Only the writer with the latest token should claim ids. If a writer that has lost the lease claims an id, this does
+    no harm: the id still belongs to the same computation, and the ledger decides which claims count.
     """
 
     def __init__(self, lake: Lake, computation: Computation, token: int) -> None:
@@ -48,37 +48,39 @@ class Registry:
         return re.sub(r"\W", "_", self.claimant)
 
     def _clear(self, token: int) -> None:
-        """Remove the branches of this claimant's fenced writers, because no other writer continues these branches."""
+        """Remove the registry branches of this computation's earlier writers, which have lost the lease."""
         mine = re.compile(rf"claim_{self._name}_(\d+)")
         found = ((name, mine.fullmatch(name)) for name in self.lake.refs(self.table))
         self.lake.unname(self.table, [name for name, one in found if one and int(one[1]) < token])
 
     def properties(self, epoch: int) -> dict[str, str]:
-        """Return unique properties for a commit, by which the claimant finds its own commit if the reply is lost."""
+        """Return unique properties for a commit, by which the writer recognizes its own commit if the reply is lost."""
         return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 
     def start(self) -> int | None:
-        """Base the branch on main's current snapshot, and return this snapshot.
+        """Base the next commit on main's current snapshot, and return this snapshot's id.
 
-        Existing claims are looked up in this snapshot, and new claims are published on top of it.
+        The caller looks up existing claims in this snapshot, and publishes new claims on top of it.
         """
         return self.branch.start().snapshot
 
     def publish(self) -> None:
-        """Publish the branch's claims. Raises `MovedError` if another claimant has published meanwhile."""
+        """Publish the claims on the branch. Raises `MovedError` if another computation has published claims
+        meanwhile.
+        """
         self.branch.publish()
         self._trimming.after_commit()
 
     def close(self) -> None:
-        """Remove the claimant's branch."""
+        """Remove the computation's branch of the registry."""
         self.branch.drop()
 
 
 def claimant_of(lake: Lake, computation: Computation) -> str:
-    """Return the name of a claimant, which consists of its namespace and its computation's name."""
+    """Return the name under which a computation claims ids: the namespace, a dot, and the computation's name."""
     return f"{lake.settings.namespace}.{computation.name}"
 
 
 def registry_lake(lake: Lake) -> Lake:
-    """Return a lake for the namespace of the registries in the same catalog."""
+    """Return the lake for the registries' namespace in the same catalog."""
     return Lake(lake.settings.model_copy(update={"namespace": lake.settings.registry}), lake.tell)

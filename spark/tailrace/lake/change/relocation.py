@@ -1,9 +1,10 @@
 """Make a copied or moved lake independent: its catalog and tables then refer to the files at their new location.
 
-For every table and view of every namespace, new versions of the files that refer to other files are written next to the
-old files (`lake.metadata.moved_files`). Then one transaction of the catalog's database switches all tables to the new
-metadata, and the lake gets a new id. If a relocation is interrupted before the transaction, nothing has changed; if it
-is interrupted after the transaction, only the id is missing. In both cases, run the relocation again.
+All tables and views of the lake, in all namespaces, are changed. A new version of each file that refers to other files
+is written next to the old file (`lake.metadata.moved_files`). Then one transaction of the catalog's database switches
+all tables to the new metadata, and the lake gets a new id. If a relocation is interrupted before the transaction,
+nothing has changed. If it is interrupted after the transaction, only the new id is missing. In both cases, run the
+relocation again.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from tailrace.settings import Settings
 
 
 class RelocationError(LakeError):
-    """The lake cannot be relocated to its present location."""
+    """The error that is raised if a lake cannot be relocated to its present location."""
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """The result of a relocation: the lake's old and new location, its new id, and how many files were rewritten.
+    """The result of a relocation: the lake's old and new location, its new id, and the number of rewritten files.
 
-    `copied` means that the old lake still exists. `elsewhere` is the number of data files outside the lake to which
-    both lakes refer. `relocated` is False if the lake was already at its location.
+    `copied` means that the old lake still exists. `elsewhere` is the number of data files outside the lake to which the
+    lake's tables refer. `relocated` is False if the tables already referred to the lake's location.
     """
 
     before: str
@@ -79,13 +80,13 @@ def relocate(settings: Settings) -> Relocation:
 
 
 def _former(before: LakeNote, named: Iterable[str]) -> list[str]:
-    """List all paths of a lake's old folder; its tables may use several paths because of symbolic links."""
+    """List all paths of a lake's old folder, because its tables may refer to the folder through symbolic links."""
     real = {before.real, os.path.realpath(before.place)}
     return list(dict.fromkeys([before.place, before.real, *(one for one in named if os.path.realpath(one) in real)]))
 
 
 def _renamed(session: Session, renaming: Renaming) -> int:
-    """Switch each table and view of the lake to its new metadata in an open transaction; return their number."""
+    """Switch each table and view of the lake to its new metadata in an open transaction; return their count."""
     tables = 0
     for row in session.query(IcebergTables).all():
         old = row.metadata_location
@@ -110,7 +111,7 @@ def _goes_along(settings: Settings, folder: Path) -> bool:
 
 
 def _catalog(settings: Settings, folder: Path) -> SqlCatalog:
-    """Open the catalog without checking the lake's location."""
+    """Open the lake's catalog without checking the lake's location."""
     there = catalog_kind(settings)
     if settings.on_s3:
         raise RelocationError(

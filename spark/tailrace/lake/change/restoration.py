@@ -1,9 +1,9 @@
 """Restore tables to an epoch, which is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
 
-An epoch is one commit of the log and one commit of each ledger that reads the log, published in this order. So the
-snapshots that were current at the end of one epoch belong together: they contain the stages' state, and all records
-that are in transit from one stage to the next. Each table is restored by one commit that changes only metadata; a tag
-keeps the table's former contents. The next stream folds the later epochs again from the log. If the log is also
+An epoch consists of one commit of the log and one commit of each ledger that reads the log, published in this order. So
+the snapshots that were current at the end of one epoch belong together. They contain the state of all stages, and all
+records that are in transit from one stage to the next. Each table is restored by one commit that changes only metadata;
+a tag keeps the table's former contents. The next stream folds the later epochs again from the log. If the log is also
 restored, the stream reads these epochs again from the source.
 """
 
@@ -30,16 +30,22 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TAG = "restored_"
-"""The prefix of two kinds of tags: for tables' snapshots from before a restore, and for the answers to be restored."""
+"""The prefix of the tags that a restore sets.
+
+One kind of tag marks a table's snapshot from before a restore. The other kind marks the snapshot of the answers table
+that a restore makes current again.
+"""
 
 
 class RestoreError(LakeError):
-    """A table cannot be restored to the requested epoch; nothing was changed."""
+    """The error that is raised, before any change, if a table cannot be restored to the requested epoch."""
 
 
 @dataclass(frozen=True)
 class Restoration:
-    """A table that was restored from epoch `before` to `epoch`; `tag` marks its snapshot from before the restore."""
+    """A table that was restored from epoch `before` to `epoch`; `tag` marks the table's snapshot from before the
+    restore.
+    """
 
     table: str
     before: int
@@ -49,9 +55,9 @@ class Restoration:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A table's commits up to the end of an epoch, with the latest first, and the `undone` commits after this epoch.
+    """A table's commits up to the end of an epoch, and the `undone` commits after this epoch.
 
-    `before` is the table's present epoch.
+    Both lists begin with the latest commit. `before` is the table's present epoch.
     """
 
     table: str
@@ -71,11 +77,12 @@ class _Cut:
 def restore(
     lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
 ) -> list[Restoration]:
-    """Restore definitions with all their stages to the end of an epoch; if `log`, also restore the log and its source.
+    """Restore definitions with all their stages to the end of an epoch; if `log`, also restore the log.
 
-    Streams of the definitions are fenced off: a stream drops the definitions, or stops if the log is restored. A table
-    that has not yet reached the epoch is not changed. If a restore is interrupted, another call completes it. Raises
-    `RestoreError` if a table no longer keeps the epoch.
+    If the log is restored, the next stream reads the log's source again from the end of this epoch. Restoring fences
+    off the definitions' streams: such a stream drops the definitions, or stops if the log is restored. A table that has
+    not yet reached the epoch is not changed. If a restore is interrupted, another call completes it. Raises
+    `RestoreError` if a table no longer has the epoch's snapshot.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
@@ -88,7 +95,7 @@ def restore(
         _cut(lake, table, epoch)
     done: list[Restoration] = []
     with ExitStack() as leases:
-        # The log is restored first, so that no new epoch is published that a stage could fold.
+        # The log is restored first. Otherwise a stream could publish a new epoch, which a stage could fold.
         for table in logs:
             lease = Lease.take(lake, table)
             leases.callback(lease.close)
@@ -97,7 +104,7 @@ def restore(
         for stage in stages:
             run = f"restore_{epoch}_{uuid.uuid4().hex[:8]}"
             held.append((stage, leases.enter_context(borrow_lease(lake, ledger_name(stage.name), run))))
-        # The last stage is restored first, so that no stage is ever ahead of its input.
+        # The last stage is restored first, so that no stage is ever at a later epoch than its input.
         for stage, lease in reversed(held):
             done.append(_stage_back(lake, stage, lease, epoch, reason))
     return [one for one in done if one.before > one.epoch]
@@ -124,7 +131,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
 
 
 def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restoration:
-    """Restore a table's contents to the cut while holding the table's lease, and tag its present snapshot."""
+    """Restore a table to the last commit in `cut`, under the table's lease, and tag the table's present snapshot."""
     if cut.before <= cut.epoch:
         return Restoration(cut.table, cut.before, cut.epoch, "")
     properties = repeated_properties(cut.properties) | {TOKEN: str(lease.token)}
@@ -138,7 +145,8 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restorat
         tag = f"{TAG}{head_of(loaded).snapshot}"
         snapshot = cut.commits[0].snapshot
         held = Contents.of(loaded, snapshot)
-        # A backfill of closed windows, or maintenance, may commit meanwhile. The next attempt undoes it, too.
+        # Maintenance, or a backfill of closed windows, may commit meanwhile. The restore then tries again, and also
+        # undoes that commit.
         with suppress(MovedError):
             go_over(loaded, held, properties, table_properties, tag, parent=snapshot)
             return Restoration(cut.table, cut.before, cut.epoch, tag)
@@ -155,7 +163,7 @@ def go_back(lake: Lake, lease: Lease, epoch: int) -> Restoration:
 
 
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
-    """Return a table's commits up to the end of an epoch.
+    """Divide a table's commits into the commits up to the end of an epoch and the later commits.
 
     Raises `RestoreError` if the table or the commits are missing.
     """
@@ -178,7 +186,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
 
 
 def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
-    """Return the last snapshot of the answers that was made from a ledger commit in the cut."""
+    """Return the last snapshot of the answers that contains only panes from ledger commits in `cut`."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:

@@ -1,1 +1,1 @@
-"""Commit safely: branches, leases, runs, properties that describe epochs, and the retention of snapshots."""
+"""Commit safely: branches, leases, runs, the properties that describe epochs, and the expiry of old snapshots."""

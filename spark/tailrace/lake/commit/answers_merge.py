@@ -1,8 +1,9 @@
-"""Make the answers follow the ledger: merge all panes since the last followed snapshot, according to their versions.
+"""Make the answers table follow the ledger table: merge all panes that the answers do not include yet.
 
-Streams and backfills both use this procedure, so there is only one way in which answers change. It is safe to follow at
-any time and any number of times: only a higher version changes a row, and a follower that was overtaken publishes
-nothing (X2, V1).
+The pane with the highest version determines the answer of its window. Streams and backfills both use this procedure, so
+there is only one way in which answers change. It is safe to follow the ledger at any time and any number of times: only
+a higher version changes a row, and a follower publishes nothing if another writer has changed the answers first (X2,
+V1).
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from tailrace.lake.schema.table_names import ledger_name
 
 
 class Follows(Protocol):
-    """The operations of a ledger's follower, as a fold or a run uses them."""
+    """The operations of a follower, which keeps a pipeline's answers up to date with its ledger."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Catch up with the ledger; return the ledger's snapshot that the follower has reached."""
+        """Bring the answers up to date; return the ledger snapshot up to which the answers are current."""
 
     def close(self) -> None:
-        """Release the follower."""
+        """Release the follower's resources."""
 
 
 @dataclass
 class Unfollowed:
-    """A follower that does nothing, for a ledger without answers, such as the ledger of a map."""
+    """A follower that does nothing. It is used for a ledger without answers, such as the ledger of a map definition."""
 
     lake: Tables
     name: str
@@ -45,7 +46,9 @@ class Unfollowed:
 
 @dataclass
 class Following(ABC):
-    """A follower of one pipeline's ledger, with its own branch of the answers; an engine merges the panes."""
+    """A follower of one pipeline's ledger, which writes to its own branch of the answers; subclasses merge the
+    panes.
+    """
 
     lake: Tables
     name: str
@@ -57,38 +60,42 @@ class Following(ABC):
 
     @abstractmethod
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Merge the ledger's rows between two snapshots into the branch, in a commit with the properties `stamp`.
+        """Merge the ledger rows after snapshot `since`, up to snapshot `until`, into the branch of the answers.
 
-        If `since` is None, all rows of the ledger are merged. `fresh` means that there is one pane for each window,
-        that no pane is a retraction, and that none of the windows has a row in the answers. `empty` means that the
-        answers have no rows. Raises `MovedError` if the answers have moved meanwhile.
+        `stamp` has the properties of the commit. If `since` is None, all ledger rows up to `until` are merged. `fresh`
+        means that each window has one pane, that no pane is a retraction, and that the answers have no row for any of
+        these windows. `empty` means that the answers have no rows. Raises `MovedError` if another writer has committed
+        to the answers meanwhile.
         """
 
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Check the engine's preconditions before each attempt to follow."""
+        """Check the engine's preconditions; `follow` calls this method before each attempt to merge."""
 
     def after_merge(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Do the work that is needed after each commit of the answers."""
+        """Do the engine's work that is due after a commit to the answers; `follow` calls this method after each
+        commit.
+        """
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Merge the ledger's new rows; return the ledger's snapshot that the answers have reached.
+        """Merge the ledger's new rows; return the ledger snapshot up to which the answers are current.
 
-        `fresh` is a snapshot of the ledger whose windows have no row in the answers. If `fresh` is the only new
-        snapshot, its rows are appended, which has the same result as a merge and is cheaper.
+        `fresh` is a ledger snapshot whose windows have no rows in the answers yet. If `fresh` is the only new snapshot,
+        its rows are appended. An append then has the same result as a merge and is cheaper.
         """
         head, snapshot = self._followed(fresh)
         self.lake.tell(AnswersAdvanced(self.name, head.number("epoch")))
         return snapshot
 
     def close(self) -> None:
-        """Remove the follower's branch."""
+        """Remove the follower's branch of the answers."""
         self.branch.drop()
 
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Follow the ledger; return the answers' new head, and the ledger's snapshot that the answers have reached."""
+        """Bring the answers up to date; return their new head, and the ledger snapshot up to which they are current."""
         while True:
             self.begin()
-            # The branch is started for each attempt, because maintenance may also have moved the answers.
+            # Each attempt starts the branch again at the current snapshot, because maintenance may also have committed
+            # to the answers.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
             last, gained = head_of_commits(commits), [commit.snapshot for commit in commits]

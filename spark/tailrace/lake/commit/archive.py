@@ -1,8 +1,8 @@
-"""Keep the properties of logs' and ledgers' commits after the commits' snapshots have expired (rule X3).
+"""Archive the properties of a log's or ledger's commits, so that they outlast the commits' snapshots (rule X3).
 
 The clock, watermarks, signals and offsets of an epoch are properties of its commit (`epoch_properties`). A replay, a
 catch-up and an audit read the properties of all epochs. So before snapshots expire, their properties are archived as
-rows of a separate table for each log or ledger; readers combine the archive and the remaining snapshots. Archiving a
+rows of a separate table for each log or ledger. Readers combine the archive and the remaining snapshots. Archiving a
 snapshot again has no effect.
 """
 
@@ -28,11 +28,11 @@ from tailrace.model.base.time import instant, moment
 
 @dataclass(frozen=True)
 class ArchivedCommit:
-    """A commit to a table's main branch: its properties, and the number of rows that it `added`.
+    """A commit to a table's main branch: its properties, and the number `added` of rows that the commit added.
 
-    `sequence` is Iceberg's sequence number, and `at` is the commit's time in microseconds. A commit that only rewrote
-    existing rows has added no rows. `proof` has the commit's digest and the entries of Iceberg's summary that are
-    needed to check its origin (`PROOF`).
+    `sequence` is Iceberg's sequence number, and `at` is the commit's time in microseconds. `added` is 0 if the commit
+    only rewrote existing rows. `proof` has the commit's digest and those entries of Iceberg's summary that are needed
+    to check which program made the commit (`PROOF`).
     """
 
     snapshot: int
@@ -45,7 +45,9 @@ class ArchivedCommit:
 
     @property
     def digest(self) -> CommitDigest | None:
-        """The commit's digest; None for a commit by Spark or another writer, or from before digests were introduced."""
+        """The commit's digest, or None if Spark, another program, or a very early version of Tailrace made the
+        commit.
+        """
         return CommitDigest.parse(self.proof.get(DIGEST, ""))
 
     @property
@@ -54,10 +56,10 @@ class ArchivedCommit:
         return any(name in self.proof for name in _SPARK)
 
     def follows(self, earlier: ArchivedCommit) -> bool:
-        """Return True if this commit may be the next commit after `earlier`."""
+        """Return True if this commit could be the commit directly after `earlier`."""
         if self.parent is not None:
             return self.parent == earlier.snapshot
-        # In metadata that pyiceberg writes, a snapshot loses its reference to its parent when the parent is removed.
+        # When pyiceberg removes a snapshot, it also removes the reference to this snapshot from the next snapshot.
         digest = self.digest
         return digest is None or earlier.digest is None or digest.since == earlier.snapshot
 
@@ -65,18 +67,18 @@ class ArchivedCommit:
 _SPARK = ("app-id", "spark.app.id")
 
 PROOF = ("operation", "added-records", "deleted-records", DIGEST, CHECKSUMS, *_SPARK)
-"""The entries of a snapshot's summary that are archived for audits of the snapshot's origin.
+"""The entries of a snapshot's summary that are archived, so that an audit can check which program made the snapshot.
 
-Tailrace's properties are archived in any case.
+Tailrace's own properties are archived in any case.
 """
 
 _KEPT = "iceberg:"
-"""The prefix that the names in `PROOF` have among an archived commit's properties."""
+"""The prefix of the property names under which an archived commit has the entries that `PROOF` lists."""
 
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits of a table's main branch, the earliest first; `whole` means that no commit is missing."""
+    """The commits of a table's main branch, the earliest first. `whole` is True if no commit is missing."""
 
     all: tuple[ArchivedCommit, ...]
     whole: bool
@@ -94,19 +96,20 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
         rows = [_row(commit) for commit in commits if commit.snapshot not in there]
         if not rows:
             return
-        # Another process may archive first, perhaps the same snapshots.
+        # Another process may write to the archive first, perhaps for the same snapshots.
         with suppress(MovedError):
             lake.enter(name, rows, {}, expected)
             return
 
 
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
-    """Read the commits of a table's main branch: the archived commits, followed by the commits of existing snapshots.
+    """Read the commits of a table's main branch: first the archived commits, then the commits of existing snapshots.
 
-    `until` is the last snapshot to read, by default the current snapshot. All commits belong to one generation.
+    `until` is the last snapshot to read, by default the current snapshot. Only the commits of the latest generation are
+    returned.
     """
     loaded = lake.table(table)
-    # The archive is read after the snapshots, so that no commit is missed whose snapshot expires in between.
+    # The snapshots are read before the archive. So even if a snapshot expires in between, its commit is found.
     live = [_commit(snapshot) for snapshot in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
     name = archive_name(lake, table)
     archived = [] if name is None else [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()]
@@ -121,17 +124,20 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
 
 
 def archive_name(lake: Lake, table: str) -> str | None:
-    """Return the name of the archive of a table's commits, or None if the table has no archive.
+    """Return the name of the table that archives another table's commits, or None if there is no such archive.
 
-    Answers have no archive; only their ledger has an archive.
+    A table of answers has no archive; only the ledger of these answers has an archive.
     """
     name = commits_contract(table).table
     return name if lake.has(name) and not lake.has(ledger_name(table)) else None
 
 
 def _whole(found: list[ArchivedCommit]) -> bool:
-    """Return True if each commit follows the previous commit, beginning with the table's first commit."""
-    # A snapshot that has lost its parent looks like a first snapshot, so the sequence number decides.
+    """Return True if no commit is missing: the first commit of the table is present, and each commit follows the
+    previous one.
+    """
+    # A snapshot without a parent may have lost its parent, so the sequence number shows whether it is the table's first
+    # snapshot.
     first = bool(found) and (found[0].sequence == 1 or BEGINS in found[0].properties)
     return first and all(later.follows(earlier) for earlier, later in itertools.pairwise(found))
 

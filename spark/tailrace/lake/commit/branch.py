@@ -1,9 +1,10 @@
-"""Publish commits with one protocol, for two ways of writing files (rules X1, X2).
+"""Publish commits by one protocol, although files are written in two different ways (rules X1 and X2).
 
-Spark writes to its own branch, and then main is moved to this branch. This process, and Python workers of Spark's
-executors, write files that are not yet part of the table, and one commit adds the files to main. Both ways succeed only
-if main is still where the writer started, so a writer that was overtaken publishes nothing. The branch is created in
-the table when Spark first writes to it; a writer without Spark never creates the branch.
+Spark writes to the writer's own branch, and then main is moved to this branch. This process, and the Python workers of
+Spark's executors, write files that are not yet part of the table; then one commit adds the files to main. In both ways,
+publishing succeeds only if main has not moved since the writer started. So a writer publishes nothing if another writer
+has moved main first. The branch is created in the table when Spark first writes to it; a writer without Spark never
+creates its branch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass
 class Branch:
-    """A writer's next commit to one table. `base` is the snapshot of main on which the commit is built."""
+    """The branch with a writer's next commit to one table; `base` is main's snapshot on which the commit is built."""
 
     lake: Tables
     table: str
@@ -40,17 +41,20 @@ class Branch:
         return self.name.partition("_")[0]
 
     def start(self, head: Head | None = None) -> Head:
-        """Base the next commit on `head`, an earlier head of main, or else on main's current head; return this head.
+        """Base the next commit on `head`, or on main's current head if `head` is None; return this head.
 
-        A writer that has made its decisions from a head has to pass this head, because the writer has not seen later
-        commits. Waiting files can still be published; rows that Spark has written have to be written again.
+        If a writer has based decisions on a head of main, the writer has to pass this head, because the decisions do
+        not take later commits into account. Files that are waiting to be published can still be published afterwards;
+        rows that Spark has written to the branch have to be written again.
         """
         head = head or self.lake.head(self.table)
         self.base, self._opened = head.snapshot, False
         return head
 
     def open_for_spark(self) -> str:
-        """Move the writer's branch to the base, for one write by Spark; return the branch's name in Spark SQL."""
+        """Move the writer's branch to `base`, so that Spark can write to it once; return the branch's name in Spark
+        SQL.
+        """
         self._there = self._opened = True
         self._waiting = None
         self._moved_to(self.base)
@@ -58,13 +62,15 @@ class Branch:
 
     def _moved_to(self, snapshot: int | None) -> None:
         while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
-            # No other writer moves this branch. If the branch has moved, this writer has moved it, and only the reply
-            # was lost.
+            # No other writer moves this branch. If the branch has moved, this writer has moved it, and only the
+            # catalog's reply was lost.
             with suppress(MovedError):
                 self.lake.move(self.table, self.name, snapshot, at)
 
     def hold(self, change: FileChange, properties: Mapping[str, str]) -> None:
-        """Keep written files, to publish them later in a commit with these properties."""
+        """Keep a change whose files are already written, to publish the change later in a commit with these
+        properties.
+        """
         self._waiting, self._opened = (change, properties), False
 
     @property
@@ -76,16 +82,17 @@ class Branch:
         return self._waiting is not None
 
     def staged_snapshot(self) -> int:
-        """Return the branch's current snapshot. Raises `MovedError` if the branch was removed."""
+        """Return the id of the snapshot at which the branch is now. Raises `MovedError` if the branch was removed."""
         staged = self.lake.refs(self.table).get(self.name)
         if staged is None:
             raise MovedError(f"branch {self.name} of {self.table} was removed")
         return staged
 
     def publish(self) -> int:
-        """Move main to the written commit, and return the commit's snapshot.
+        """Publish the writer's commit on main, and return the commit's snapshot id.
 
-        Raises `MovedError` if another writer moved main, or if the branch was removed because its writer was fenced.
+        Raises `MovedError` if another writer moved main, or if the branch was removed because the writer had lost its
+        lease.
         """
         if self._waiting is not None:
             return self._published(*self._waiting)
@@ -95,7 +102,8 @@ class Branch:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
             except MovedError:
-                # If a reply was lost and the move was tried again, this writer may have moved main itself.
+                # If the catalog's reply to a first request was lost, that request may have moved main. A second request
+                # then fails.
                 if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
                     self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
                     raise
@@ -115,21 +123,23 @@ class Branch:
             self.base = ours
         self._waiting = None
         self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
-        # A branch behind main would keep the snapshot that it points to from expiring.
+        # A branch that stays behind main would keep its snapshot from expiring.
         with suppress(MovedError):
             self.drop()
         return self.base
 
     def _landed(self, properties: Mapping[str, str]) -> int | None:
-        """Return the snapshot of a commit above the base that has exactly these properties, or None.
+        """Return the snapshot of a commit that is later than the base and has exactly these properties.
 
-        A commit with exactly these properties was made by this writer, and only the reply was lost.
+        Returns None if there is no such commit. A commit with exactly these properties was made by this writer, and
+        only the catalog's reply was lost.
         """
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
         return next((commit.snapshot for commit in above if commit.properties == properties), None)
 
     def commit_again(self, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit the written files again on top of main at `expected`, with these properties; return the new snapshot.
+        """Commit the written files again, with these properties, if main is at snapshot `expected`; return the snapshot
+        id.
 
         Raises `MovedError` if main is at another snapshot.
         """
@@ -138,7 +148,7 @@ class Branch:
         return self.lake.graft(self.table, self.staged_snapshot(), properties, expected)
 
     def drop(self) -> None:
-        """Discard the waiting files, and remove the branch if it exists."""
+        """Discard the files that are waiting to be published, and remove the branch if it exists."""
         self._waiting = None
         if self._there:
             self.lake.unname(self.table, (self.name,))

@@ -1,9 +1,9 @@
 """Check whether Tailrace made each commit of a table, by the digests in the commits (`lake.digests`).
 
-A commit counts as Tailrace's if it continues the chain of digests, if Spark made it with Tailrace's properties, or if
-it is older than the chain. A commit is foreign if none of this is true and it changed rows, or if its link in the chain
-is broken. Another program's compaction is not foreign: the number of rows stays the same, and audits compare the rows
-themselves.
+A commit with a digest counts as Tailrace's if the digest continues the chain of digests. A commit without a digest
+counts as Tailrace's if it has Tailrace's properties and either was made by Spark or is older than the chain. All other
+commits are foreign, except compactions by other programs. A compaction does not change the number of rows, and audits
+compare the rows themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tailrace.model.base.time import text
 
 @dataclass(frozen=True)
 class ForeignCommit:
-    """A commit that Tailrace did not make: its snapshot, its time in microseconds, and the evidence."""
+    """A commit that Tailrace did not make: its snapshot, its time in microseconds, and the evidence in words
+    (`why`).
+    """
 
     snapshot: int
     at: int
@@ -31,9 +33,9 @@ class ForeignCommit:
 
 @dataclass(frozen=True)
 class CommitHistory:
-    """The result of checking a table's main branch, which has `count` commits.
+    """The result of checking the `count` commits on a table's main branch.
 
-    `foreign` has the foreign commits that no user has accepted, and `accepted` has the other foreign commits;
+    `accepted` has the foreign commits that a user has accepted, and `foreign` has all other foreign commits.
     `compactions` is the number of compactions by Spark or another program.
     """
 
@@ -44,7 +46,7 @@ class CommitHistory:
 
 
 def commit_history(lake: Lake, table: str) -> CommitHistory:
-    """Check all commits of a table."""
+    """Determine which commits of a table Tailrace did not make."""
     history = commits(lake, table).all
     said = (one.properties.get(ACCEPTED, "") for one in history if one.digest is not None)
     accepted = {int(number) for each in said for number in each.split()}
@@ -58,7 +60,7 @@ def commit_history(lake: Lake, table: str) -> CommitHistory:
 
 
 def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedCommit, str]]:
-    """Yield the commits that Tailrace did not make, each with the evidence."""
+    """Yield each commit that Tailrace did not make, with the evidence in words."""
     last: ArchivedCommit | None = None
     before: ArchivedCommit | None = None
     for one in history:
@@ -79,16 +81,17 @@ def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedComm
 def _broken(
     one: ArchivedCommit, digest: CommitDigest, last: ArchivedCommit | None, before: ArchivedCommit | None
 ) -> str | None:
-    """Return the reason why a commit does not continue the chain of digests, or None if it continues the chain.
+    """Return the reason why a commit does not continue the chain of digests, or None if the commit continues the chain.
 
-    `last` is the previous commit with a digest; `before` is the previous commit of any kind.
+    `last` is the latest earlier commit with a digest; `before` is the previous commit, with or without a digest.
     """
     link = ""
     if digest.since is None:
         if before is not None and before is last:
             return f"begins the chain of digests anew after commit {before.snapshot}"
     elif last is None:
-        # The previous commit has expired and is not archived, so the link to it cannot be checked.
+        # The previous commit with a digest has expired and is not archived, so the link to this commit cannot be
+        # checked.
         return None
     elif last.snapshot != digest.since:
         return f"follows commit {digest.since}, which is not there, and comes after {last.snapshot}"

@@ -1,4 +1,4 @@
-"""Read and write the properties with which commits of logs and ledgers describe their epochs (rule X2)."""
+"""Read and write the properties by which a commit of a log or ledger describes its epoch (rule X2)."""
 
 from __future__ import annotations
 
@@ -17,57 +17,65 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
-"""The names of the properties with the clock's two times, in microseconds."""
+"""The names of the properties with an epoch's watermark and processing time, in microseconds."""
 
 PROGRESS = "progress"
-"""The name of the property with the progress of the source's partitions (`Progress`)."""
+"""The name of the property that records how far each partition of the source was read (`Progress`)."""
 
 OFFSET = "offset"
 READ = ("query", "batch", OFFSET)
-"""The names of the properties with the read position: Spark's query, its micro-batch, and the offset in the source."""
+"""The names of the properties with the position in the source: Spark's query, its micro-batch, and the offset."""
 
 TOPIC = "topic"
-"""The property of a log's commit with the name of the Kafka topic that was read and, after a space, the topic's id."""
+"""The property of a log's commit with the name and the id, separated by a space, of the Kafka topic that was read."""
 
 ENGINE = "engine"
-"""The property with the engine that folded an epoch, and the reason for this engine (`engines.choose.Choice`)."""
+"""The property with the engine that folded an epoch, and the reason why this engine was chosen.
+
+The value is the text of an `engines.choose.Choice`.
+"""
 
 ONWARD = "onward"
-"""The property of a ledger's commit with the watermark that the ledger's readers have after the epoch (rule T3)."""
+"""The property of a ledger's commit with the watermark for the readers of the ledger after this epoch (rule T3)."""
 
 _SET_ASIDE = "set_aside"
-"""The property with the number of records that a ledger's definition has set aside so far (rule X7)."""
+"""The property of a ledger's commit with the number of records that were set aside in all epochs so far (rule X7)."""
 
 IDLE = "idle"
-"""The property that a log's commit has if all partitions are idle, so that readers of several logs can continue."""
+"""The property that marks a log's commit if all partitions are idle.
+
+A definition that reads several logs then does not wait for this log.
+"""
 
 DUPLICATES = "duplicates"
-"""The property with the total number of dropped duplicates in all epochs up to this epoch (rule X5)."""
+"""The property with the number of duplicates that were dropped in all epochs up to this epoch (rule X5)."""
 
 FOLDER = "folder"
-"""The property of a log's commit with the numbers of its landing folder's changed, moved and hidden files, as JSON.
+"""The property of a log's commit with the counts of changed, moved and hidden files in its landing folder, as JSON.
 
 The property is missing if there are no such files.
 """
 
 NEAR = "near_names"
-"""The property of a log's commit that maps dropped fields to missing columns of nearly the same name, as JSON.
+"""The property of a log's commit that maps each dropped field to a missing column of almost the same name, as JSON.
 
 The property is missing if there are no such fields.
 """
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""The properties with the generation of an epoch's new windows (V2) and the digest of the definition's meaning."""
+"""Two properties: the generation of the windows that an epoch creates (V2), and the digest of what a definition
+computes.
+"""
 
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """The epoch of a commit: its clock and, in a ledger, the definition and engine that folded the epoch.
+    """The epoch of a commit: its clock and, in a ledger, the definition and the engine that folded the epoch.
 
-    `idle` is only used in logs. `set_aside` is the number of records that the ledger's definition has set aside up to
-    the epoch. A commit that does not belong to a new epoch, such as taking a lease or publishing a backfill, repeats
-    the last epoch's properties.
+    `idle` is used only in logs. `set_aside` is the number of records that the ledger's definition has set aside in all
+    epochs so far. A commit that takes a lease or publishes a backfill does not belong to a new epoch, and repeats the
+    last epoch's properties.
     """
 
     clock: Clock
@@ -80,7 +88,8 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read the epoch from a commit's properties. Missing properties get the values from before the first epoch.
+        """Read the epoch from a commit's properties. A missing property gets the value that it has before the first
+        epoch.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -114,7 +123,7 @@ class EpochCommit:
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:
-    """Return the properties that describe a clock in a commit.
+    """Return the properties by which a commit describes a clock.
 
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
@@ -127,48 +136,51 @@ def clock_properties(clock: Clock) -> dict[str, str]:
 
 
 def epoch_commits(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """Read all epochs of a log or a ledger from its commits' properties, including commits with expired snapshots."""
+    """Read all epochs of a log or a ledger from its commits' properties; commits whose snapshots have expired are
+    included.
+    """
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
-        # The first commit of an epoch counts: commits outside the stream repeat the last epoch's properties.
+        # The first commit with an epoch's properties is the epoch's own commit; later commits outside the stream repeat
+        # them.
         if CLOCK[1] in one.properties:
             found.setdefault(int(one.properties["epoch"]), EpochCommit.of(one.properties))
     return found
 
 
 def processing_times(lake: Lake, table: str) -> dict[int, int]:
-    """Read the processing time of each epoch of a log, in microseconds, from its commits."""
+    """Return the processing time, in microseconds, of each epoch of a log, from the log's commits."""
     return {epoch: commit.clock.processing_time for epoch, commit in epoch_commits(lake, table).items()}
 
 
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
-    """Return the last epoch that all of these logs have, because an epoch is one cut over all logs.
+    """Return the last epoch that all of these logs have, because each epoch covers all logs.
 
-    Returns -1 if one of the logs has no epoch yet. A log that another stream lands alone for a while is ahead of the
-    other logs. Raises `LakeError` if a log does not exist.
+    Returns -1 if one of the logs has no epoch yet. If another stream lands only one of the logs for a while, this log
+    is ahead of the other logs. Raises `LakeError` if a log does not exist.
     """
     return min(lake.head(log.name).number("epoch") for log in logs)
 
 
 def carry_forward(lake: Lake, table: str) -> None:
-    """Repeat the properties of Tailrace's last commit in a new commit, if a foreign commit has followed (X3).
+    """If the latest commit is foreign, repeat the properties of Tailrace's last commit in a new commit (rule X3).
 
-    The properties are then at the table's head, so they are not lost when older snapshots expire. A maintenance
-    operation of Spark, for example, makes a foreign commit.
+    The table's current snapshot then has these properties, so they are not lost when older snapshots expire. Spark's
+    maintenance operations, for example, make foreign commits.
     """
     while True:
         loaded = lake.table(table)
         current, head = loaded.current_snapshot(), head_of(loaded)
         if current is None or not head.properties or properties_of(current):
             return
-        # Otherwise a writer has committed, so its commit has the properties, or there is another foreign commit.
+        # If another writer commits first, look again: the new commit may have the properties, or may also be foreign.
         with suppress(MovedError):
             lake.mark(table, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:
-    """Read a log's progress from its last commit; return None before the log's first epoch.
+    """Read from a log's last commit how far the source was read; return None before the log's first epoch.
 
     Raises `LakeError` if the log does not exist.
     """
@@ -176,5 +188,5 @@ def progress_of(lake: Lake, log: str) -> Progress | None:
 
 
 def progress_in(head: Head) -> Progress | None:
-    """Read a log's progress from its head; return None before the log's first epoch."""
+    """Read from a log's head how far the source was read; return None before the log's first epoch."""
     return Progress.parsed(head.properties[PROGRESS]) if PROGRESS in head.properties else None

@@ -1,13 +1,13 @@
 """Ensure that each log and pipeline has only one streaming writer, by a lease: a fencing token in the table (rule X1).
 
 To take the lease, a writer commits an empty snapshot with the next token to main. When a writer with an older token
-publishes, it finds that main has moved, reads the newer token, and stops; none of its unpublished rows are on main
-(MillWheel, 5.3).
+publishes, it finds that main has moved, reads the newer token, and stops. None of this writer's unpublished rows are on
+main (MillWheel, 5.3).
 
 A backfill of open windows borrows the lease at an epoch boundary. The backfill also takes the next token, but its
-commit names the lender's token. The lender waits, takes the lease back, and continues from the table's new state (rule
-X4). A borrower that gave up or crashed does not hold the lease forever: after a time, the waiting lender takes the
-lease back and fences off the borrower.
+commit names the token of the stream that lends the lease. The stream waits, takes the lease back, and continues from
+the table's new state (rule X4). If the backfill crashes without returning the lease, the waiting stream takes the lease
+back after a time, and fences off the backfill.
 """
 
 from __future__ import annotations
@@ -25,25 +25,32 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The property with the lender's token, until the lender takes the lease back or another writer takes the lease."""
+"""The property with the lender's token; it remains until the lender takes the lease back or another writer takes it."""
 
 BORROWER = "borrower"
-"""The property with the run that has borrowed the lease, until the run gives it back."""
+"""The property with the id of the run that has borrowed the lease; it remains until the run returns the lease."""
 
 REGAINED = "regained"
-"""The property with the lender's old token, in the commit with which the lender takes the lease back."""
+"""The property with the lender's previous token, in the commit by which the lender takes the lease back."""
 
 LANDING = "landing"
-"""The property with the token of the log's lease if the same writer holds both leases, as a landing stream does."""
+"""The property with the token of the log's lease, if one stream holds both the log's lease and this table's lease.
+
+A stream that lands a log holds both leases.
+"""
 
 HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
-"""The properties that describe the lease's holder; the next holder's commit does not repeat them."""
+"""The properties that describe the lease's present holder. The next holder's commit does not repeat these
+properties.
+"""
 
 PATIENCE = 60.0
-"""The maximum time in seconds that a writer waits for a borrower to give the lease back."""
+"""The maximum time in seconds that a writer waits for a borrower to return the lease."""
 
 TRIES = 3
-"""The maximum number of times that a run borrows a lease if streams take the lease in between."""
+"""The maximum number of times that a run borrows a lease, if a stream takes the lease each time before the run is
+done.
+"""
 
 _POLL = 0.1
 
@@ -63,18 +70,18 @@ class Lease:
 
     @classmethod
     def take(cls, lake: Tables, table: str, landing: Lease | None = None) -> Lease:
-        """Take the lease of a table, even if another writer holds it.
+        """Take the lease of a table, even if another writer holds the lease.
 
-        `landing` is the log's lease, if the stream holds it. If two streams that land the same log start at the same
-        time, the stream that holds the log's lease gets all leases. The other stream raises `FencedError` when it
-        reaches a table whose lease was taken together with the log's lease.
+        `landing` is the log's lease, if the same stream holds the log's lease. If two streams that land the same log
+        start at the same time, the stream that holds the log's lease gets all leases. The other stream raises
+        `FencedError` when it reaches a table whose lease was taken together with the log's lease.
         """
         token = None if landing is None else landing.token
         while True:
             head = lake.head(table)
             if landing is not None and head.number(LANDING, 0) > landing.token:
-                # A higher token belongs to a later lease of the log, which fences off this writer's lease, unless the
-                # log was created again.
+                # A higher token belongs to a later holder of the log's lease, so this writer has lost the log's lease,
+                # unless the log was created again.
                 landing.check()
             properties = repeated_properties(head.properties, *HOLDING) | _landing(token)
             with suppress(MovedError):
@@ -84,16 +91,18 @@ class Lease:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that identify the lease in each commit of the writer."""
+        """The properties that identify the lease in each commit that the writer makes."""
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
     def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
-        """Borrow the lease of a table for a run; wait up to `patience` seconds if another run has borrowed it."""
+        """Borrow the lease of a table for a run; wait up to `patience` seconds if another run has borrowed the
+        lease.
+        """
         until = time.monotonic() + patience
         while True:
             head = lake.head(table)
-            # The borrower may be this run itself, if the reply to its commit was lost.
+            # If the reply to the run's own commit was lost, the recorded borrower is this run itself.
             if head.properties.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
@@ -111,7 +120,8 @@ class Lease:
     def check(self) -> Head:
         """Return the head of main if this writer still holds the lease.
 
-        Raises `LentError` if the lease was borrowed from this writer, and `FencedError` if another writer has taken it.
+        Raises `LentError` if a run has borrowed the lease from this writer, and `FencedError` if another writer has
+        taken the lease.
         """
         head = self.lake.head(self.table)
         held = head.number(TOKEN, 0)
@@ -128,11 +138,11 @@ class Lease:
         )
 
     def publish(self, properties: Mapping[str, str]) -> int:
-        """Publish the branch's commit, which has these properties; return the commit's snapshot.
+        """Publish the branch's commit, which has these properties; return the commit's snapshot id.
 
-        Raises `FencedError` if the lease is lost, `LentError` if the lease is lent (`regain`), and `MovedError` if a
-        backfill or maintenance moved the table. After `MovedError`, the branch is on the table's new snapshot, and the
-        caller has to write the commit again.
+        Raises `FencedError` if another writer has taken the lease, `LentError` if a run has borrowed the lease
+        (`regain`), and `MovedError` if a backfill or maintenance has committed to the table. After `MovedError`, the
+        branch is based on the table's new snapshot, and the caller has to write the commit again.
         """
         try:
             snapshot = self.branch.publish()
@@ -143,10 +153,12 @@ class Lease:
             raise
 
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
-        """Publish the branch's epoch; if another writer moved the table, call `again` to write it on the new snapshot.
+        """Publish the branch's epoch; if another writer has moved main, call `again` to write the epoch on the new
+        snapshot.
 
-        Waiting files need not be written again. Returns False if the lease is lent; the caller then recomputes the
-        epoch from the borrower's result (rule X4). Raises `FencedError` if the lease is lost.
+        `again` is not called if the written files can be published without writing them again. Returns False if a run
+        has borrowed the lease; the caller then recomputes the epoch from the run's result (rule X4). Raises
+        `FencedError` if another writer has taken the lease.
         """
         while True:
             try:
@@ -159,7 +171,7 @@ class Lease:
                     again()
 
     def regain(self, patience: float = PATIENCE) -> None:
-        """Take the lease back from its borrower, as soon as the borrower gives it back or after `patience` seconds.
+        """Take the lease back when its borrower returns the lease, or after `patience` seconds.
 
         Raises `FencedError` if another stream has taken the lease meanwhile.
         """
@@ -167,7 +179,7 @@ class Lease:
         while True:
             head = self.lake.head(self.table)
             if head.properties.get(REGAINED) == str(self.token):
-                # This writer has already taken the lease back, and only the reply was lost.
+                # This writer has already taken the lease back, and only the catalog's reply was lost.
                 self._moved(int(head.properties.get(LENDER, head.properties[TOKEN])), head)
                 continue
             if head.number(LENDER) != self.token:
@@ -185,18 +197,18 @@ class Lease:
             return
 
     def _moved(self, token: int, head: Head) -> None:
-        """Continue with a new token and a new branch, from the head that has the new token."""
+        """Continue with a new token and a new branch; `head` is the commit that recorded the new token."""
         self.branch.drop()
         self.token = token
         self.branch = Branch(self.lake, self.table, f"stream_{token}")
         self.head = self.branch.start(head)
 
     def return_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties for the borrower's commit that gives the lease back."""
+        """Return the properties for the commit by which the borrower returns the lease."""
         return {**repeated_properties(self.head.properties, BORROWER), **properties}
 
     def give_back(self) -> None:
-        """Give a borrowed lease back in an empty commit; do nothing if this run no longer holds the lease."""
+        """Return a borrowed lease in an empty commit; do nothing if the run no longer holds the lease."""
         while True:
             head = self.lake.head(self.table)
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.properties:
@@ -206,13 +218,13 @@ class Lease:
                 return
 
     def close(self) -> None:
-        """Remove the branch. The token stays in the table, but no other writer has to wait for it."""
+        """Remove the writer's branch. The token stays in the table, but no other writer has to wait because of it."""
         self.branch.drop()
 
 
 @contextmanager
 def borrow_lease(lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Iterator[Lease]:
-    """Borrow the lease of a table for the duration of the context (`Lease.borrow`)."""
+    """Borrow the lease of a table for the duration of the `with` block (`Lease.borrow`)."""
     lease = Lease.borrow(lake, table, run, patience)
     try:
         yield lease
@@ -224,9 +236,10 @@ def borrow_lease(lake: Tables, table: str, run: str, patience: float = PATIENCE)
 def under_borrowed_lease(
     lake: Tables, table: str, run: str, work: Callable[[Lease], T], patience: float = PATIENCE
 ) -> T:
-    """Do a run's work under the borrowed lease of a table; repeat the work if a stream takes the lease meanwhile.
+    """Do a run's work while borrowing a table's lease; repeat the work if a stream takes the lease meanwhile.
 
-    Raises `FencedError` if streams took the lease `TRIES` times, because they started meanwhile, or stopped waiting.
+    Raises `FencedError` if streams have taken the lease `TRIES` times. A stream takes the lease when it starts, or when
+    it no longer waits for the run.
     """
     for left in reversed(range(TRIES)):
         with borrow_lease(lake, table, run, patience) as lease:
@@ -241,8 +254,8 @@ def under_borrowed_lease(
 def _next(lake: Tables, table: str, head: Head, properties: Mapping[str, str]) -> tuple[int, Head]:
     """Commit the next token with these properties on top of a head; return the token and the commit's head.
 
-    A later head of main is not returned: it may belong to another writer's lease, and then this writer's commits must
-    fail.
+    The returned head is this commit's own head, even if main has moved since. A later head may belong to another
+    writer's lease, and then this writer's commits must fail.
     """
     token = head.number(TOKEN, 0) + 1
     properties = {**properties, TOKEN: str(token)}

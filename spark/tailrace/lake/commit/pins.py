@@ -1,7 +1,7 @@
 """Pin snapshots with tags, so that the snapshots do not expire while they are being read.
 
-A reader of one snapshot, such as an audit or a replay, may take longer than a running stream keeps the snapshot. After
-a time, maintenance removes the pins of readers that have crashed.
+A reader of one snapshot, such as an audit or a replay, may take longer than the time for which a running stream keeps
+the snapshot. If a reader crashes, maintenance removes the reader's pins after a time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 
 @contextmanager
 def pin_snapshots(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
-    """Keep the given snapshot of each table until the block ends. Raises `LakeError` if a snapshot has expired."""
-    # A pin must not be older than its snapshots: otherwise, with a slow clock, maintenance would remove the pin at
-    # once.
+    """Keep the given snapshot of each table from expiring until the block ends.
+
+    `snapshots` maps the name of a table to a snapshot's id. Raises `LakeError` if a snapshot has already expired.
+    """
+    # A pin gets at least the time of its snapshots. Otherwise, if this machine's clock is slow, maintenance would
+    # remove the pin at once.
     now = max([now_milliseconds(), *(last_time(lake.table(table).metadata) for table in snapshots)])
     name = f"pin_{now}_{uuid.uuid4().hex[:8]}"
     done = []
@@ -37,7 +40,7 @@ def pin_snapshots(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[N
 
 
 def pin_time(name: str) -> int | None:
-    """Read a pin's creation time, in milliseconds, from its name; return None if the name does not belong to a pin.
+    """Read a pin's creation time, in milliseconds, from its name; return None if the name is not a pin's name.
 
     >>> pin_time("pin_1700000000000_0123abcd"), pin_time("stream_3")
     (1700000000000, None)

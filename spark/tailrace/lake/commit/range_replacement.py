@@ -1,10 +1,11 @@
-"""Replace a range of windows by a run, while a stream and other runs may be running (rules V4 and X4).
+"""Replace the answers in a range of windows by a run's results, while a stream and other runs may be running.
 
-A run's commit names the range that the run replaced. The run computes the difference between its results and the
-answers at one snapshot of the ledger. The difference is correct only if no other run has replaced a part of the range
-since this snapshot. So before each commit, the commits up to main's current snapshot are searched for other runs in the
-range; the commit is based on this snapshot, and fails if main has moved. A run that was overtaken computes the
-difference again. The engine decides what is computed and how rows are written.
+A run's commit names the range that the run replaced (rules V4 and X4). The run computes the difference between its
+results and the answers at one snapshot of the ledger. The difference is correct only if no other run has replaced a
+part of the range since this snapshot. So before each commit, the run searches the ledger's commits, up to main's
+current snapshot, for other runs in the range. Its own commit is based on this current snapshot, and fails if main has
+moved. If another run has replaced a part of the range, the run computes the difference again. The engine (DuckDB or
+Spark) computes the difference and writes its rows.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ RUN = "run"
 """The property with the id of the run that made a commit."""
 
 COUNTS = ("changed", "untouched", "retracted")
-"""The kinds of windows that a run counts: windows that were output (again), stayed the same, or were only retracted."""
+"""The kinds of windows that a run counts: windows that it output (again), left unchanged, or only retracted."""
 
 
 class RangeDifference(Protocol):
-    """The rows that a run has to write, and the number of windows of each kind in `COUNTS`."""
+    """The rows that a run has to write. `counts` has the number of windows of each kind in `COUNTS`."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...
@@ -42,22 +43,26 @@ D = TypeVar("D", bound=RangeDifference)
 
 
 class ReplacingEngine(Protocol[D]):
-    """The engine operations that compute a run's difference and write its rows."""
+    """The operations of an engine that compute a run's difference and write its rows."""
 
     def follow(self) -> int:
-        """Bring the answers up to date with the ledger; return the ledger's snapshot that the answers have reached."""
+        """Bring the answers up to date with the ledger; return the ledger snapshot up to which the answers are
+        current.
+        """
 
     def compute(self, run: Run, pinned: Head) -> D:
-        """Compute the difference between the log's results at the pinned epoch and the answers in the run's range."""
+        """Compute the difference, in the run's range, between the log's results at the epoch of `pinned` and the
+        answers.
+        """
 
     def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        """Append the difference's rows to a branch, in a commit with these properties."""
+        """Append the rows of a difference to a branch, in a commit with these properties."""
 
     def published(self, found: D, snapshot: int) -> None:
-        """Bring the answers up to date after the difference was committed in `snapshot`."""
+        """Bring the answers up to date after the ledger's commit `snapshot` has added the difference."""
 
     def forget(self, found: D) -> None:
-        """Release the resources of the computed difference."""
+        """Release the resources of a computed difference."""
 
 
 class ReplacedRange(NamedTuple):
@@ -81,13 +86,18 @@ class ReplacedRange(NamedTuple):
         return cls(run, *map(int, numbers))
 
     def is_above(self, run: Run) -> bool:
-        """Return True if this range overlaps the range of `run` and was replaced by a run of a higher generation."""
+        """Return True if a run of a higher generation than `run` replaced this range, and the ranges of both runs
+        overlap.
+        """
         return self.generation > run.generation and run.overlaps(self.first, self.last)
 
 
 @dataclass(frozen=True)
 class EndedRun:
-    """The result of a run: its last row, its counts, and the run to which it gave way, if any."""
+    """The result of a run: its last row in the table of runs, and its counts of windows.
+
+    `above` is the run of a higher generation to which this run gave way, or None.
+    """
 
     run: Run
     counts: Mapping[str, int]
@@ -95,14 +105,14 @@ class EndedRun:
 
 
 class RangeReplacement(Generic[D]):
-    """Replaces a range of windows for one run, by the protocol of this module."""
+    """Replaces the answers in a range of windows for one run, by the protocol of this module."""
 
     def __init__(self, lake: Tables, runs: Runs, engine: ReplacingEngine[D]) -> None:
         self.lake, self.runs, self.engine = lake, runs, engine
         self.ledger = ledger_name(runs.pipeline.name)
 
     def replace_closed(self, run: Run) -> EndedRun:
-        """Replace a range of windows that no stream can change any longer, without a lease (rule X4)."""
+        """Replace a range of closed windows without a lease, because no stream can change closed windows (rule X4)."""
         branch = Branch(self.lake, self.ledger, f"backfill_{run.run}")
         try:
             return self._until_it_holds(run, partial(self._beside, branch))
@@ -110,9 +120,9 @@ class RangeReplacement(Generic[D]):
             branch.drop()
 
     def replace_open(self, run: Run, patience: float = PATIENCE) -> EndedRun:
-        """Replace a range of windows that a stream can still change, under the stream's lease (rule X4).
+        """Replace a range of windows that a stream can still change, while borrowing the stream's lease (rule X4).
 
-        Raises `FencedError` if streams took the lease at each attempt.
+        Raises `FencedError` if a stream took the lease at each attempt.
         """
 
         def work(lease: Lease) -> EndedRun:
@@ -129,8 +139,8 @@ class RangeReplacement(Generic[D]):
             if above is not None and above.covers(run.first, run.last):
                 return EndedRun(self.runs.give_way(run, above), dict.fromkeys(COUNTS, 0), above)
             if above is not None:
-                # The other run covers only a part of the range, so this run takes a higher generation for the whole
-                # range.
+                # The run of a higher generation covers only a part of the range, so this run takes a still higher
+                # generation for the whole range.
                 run = self.runs.renew(run)
             run = replace(run, log_epoch=pin.head.number("epoch"))
             computed = self.engine.compute(run, pin.head)
@@ -146,9 +156,10 @@ class RangeReplacement(Generic[D]):
             return EndedRun(self.runs.note(run, status="committed", **counts), counts)
 
     def _beside(self, branch: Branch, run: Run, computed: D, pin: _Pin) -> int | None:
-        """Publish without a lease; if the stream has made a commit meanwhile, commit the same rows again on top.
+        """Publish a run's rows without a lease; if the stream has committed meanwhile, add the same rows after its
+        commit.
 
-        Returns None if another run has published a part of the range first.
+        Returns None if another run has already replaced a part of the range.
         """
         self.engine.write(computed, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
@@ -161,7 +172,7 @@ class RangeReplacement(Generic[D]):
                 return None
             landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
             if landed:
-                # The commit was successful, and only its reply was lost.
+                # The run's commit has succeeded, and only the catalog's reply was lost.
                 return landed[0]
             head = head_of_commits(commits)
             try:
@@ -172,22 +183,23 @@ class RangeReplacement(Generic[D]):
             return snapshot
 
     def _on_lease(self, lease: Lease, run: Run, computed: D, pin: _Pin) -> int | None:
-        """Publish at the epoch boundary where the lease was borrowed, and give the lease back in the same commit.
+        """Publish a run's rows at the epoch boundary where the run borrowed the lease, and return the lease in the same
+        commit.
 
-        Returns None if another run has published a part of the range first.
+        Returns None if another run has already replaced a part of the range.
         """
         while True:
-            # The stream then continues in the run's generation (rule V2).
+            # After this commit, the stream continues in the run's generation (rule V2).
             properties = lease.return_properties({**_says(run), "generation": str(run.generation)})
             self.engine.write(computed, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
                 return None
-            # A run of closed windows, or maintenance, may commit first.
+            # Maintenance, or a run that replaces closed windows, may commit first.
             with suppress(MovedError):
                 return lease.publish(properties)
 
     def _pinned(self, since: int) -> _Pin | None:
-        """Return the ledger's given snapshot with its head, or None if the snapshot is no longer on main."""
+        """Return the ledger's snapshot `since` with its head, or None if the snapshot is no longer on main."""
         commits = self.lake.commits(self.ledger)
         known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
         return _Pin(since, head_of_commits(commits[known[0] :])) if known else None
@@ -197,7 +209,8 @@ class RangeReplacement(Generic[D]):
         noted = self.runs.run_above(run)
         if noted is not None:
             return noted
-        # The commits are also searched, because a run's row is marked as committed only after the run's commit.
+        # The ledger's commits are also searched, because a run is marked as committed in the table of runs only after
+        # its commit.
         made = [
             one for commit in self.lake.commits(self.ledger) if (one := ReplacedRange.of(commit)) and one.is_above(run)
         ]
@@ -206,14 +219,14 @@ class RangeReplacement(Generic[D]):
         return next((other for other in self.runs.all() if other.run == made[0].run), None)
 
     def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
-        """Return True if another run has replaced a part of the range since the pinned snapshot."""
+        """Return True if another run has replaced a part of the run's range since the pinned snapshot."""
         for commit in commits:
             if commit.snapshot == pin.snapshot:
                 return False
             other = ReplacedRange.of(commit)
             if other is not None and other.run != run.run and run.overlaps(other.first, other.last):
                 return True
-        # The pinned snapshot no longer exists, so another run's replacement cannot be ruled out.
+        # The pinned snapshot no longer exists, so another run may have replaced a part of the range.
         return True
 
     def _properties(self, run: Run, head: Head) -> dict[str, str]:
@@ -221,14 +234,14 @@ class RangeReplacement(Generic[D]):
 
 
 class _Pin(NamedTuple):
-    """A snapshot of the ledger, with the properties of its last epoch."""
+    """A snapshot of the ledger, and the head of main at this snapshot."""
 
     snapshot: int
     head: Head
 
 
 def _says(run: Run) -> dict[str, str]:
-    """Return the properties that record the run and its range in a commit."""
+    """Return the properties by which a commit records a run and the range that the run replaced."""
     return {RUN: run.run, BACKFILLED: f"{run.run} {run.generation} {run.first} {run.last}"}
 
 

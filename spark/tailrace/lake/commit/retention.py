@@ -1,11 +1,11 @@
 """Find the snapshots of a table that may be removed (rule X3).
 
-On the main branch, the following snapshots are kept: Tailrace's last commit with properties and all later commits; the
-snapshots that answers still have to follow, or that a log still has to read from a control table; and the snapshots
-that were current within the configured retention time, so that their readers can finish. A snapshot with a branch or a
-tag is also kept: it belongs to a writer, to a running backfill, or to a reader's pin. The kept part of main is always
-its latest part. So the removed snapshots are the oldest snapshots of main, and the snapshots of writers that were
-overtaken.
+The main branch keeps Tailrace's last commit with properties, and all later commits. It keeps the snapshots from which
+answers still have to read panes, or from which a log still has to read rows of a control table. It also keeps the
+snapshots that were current within the configured retention time, so that readers of these snapshots can finish. A
+snapshot with a branch or a tag is kept, too, because it belongs to a writer, to a running backfill, or to a reader's
+pin. If the main branch keeps a snapshot, it also keeps all later snapshots. So the removed snapshots are the oldest
+snapshots of main, and the unpublished snapshots of writers that have given up.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tailrace.lake.metadata.commit_times import running_times
 
 @dataclass(frozen=True)
 class Removal:
-    """The snapshots to remove: the `cut` part of main, which is archived first, and the ids of all `removed` snapshots.
+    """The snapshots to remove: `cut` has the oldest part of main, and `removed` has the ids of all removed snapshots.
 
-    A snapshot of the `cut` part that has a branch or a tag is not removed.
+    The snapshots in `cut` are archived before they are removed. A snapshot in `cut` that has a branch or a tag is not
+    removed.
     """
 
     cut: tuple[Snapshot, ...]
@@ -33,28 +34,32 @@ class Removal:
 
 
 def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Removal:
-    """Find the snapshots of a loaded table that have been superseded for longer than the retention time.
+    """Find the snapshots of a loaded table that were replaced by a later snapshot more than the retention time ago.
 
-    `now` is in milliseconds. On main, the snapshots in `needed` and all later snapshots are kept.
+    `now` is in milliseconds. On main, the snapshots in `needed` and all snapshots after them are kept.
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
-    # A snapshot remains current until the next snapshot is committed, however old it becomes. A commit never counts as
-    # older than its parent, even if a wrong clock dated the commit.
+    # A snapshot remains current until the next snapshot is committed, even if this takes very long. A commit never
+    # counts as older than its parent, even if a wrong clock gave it an earlier time.
     aged = sum(1 for at in [*running_times(main[::-1])][1:] if at >= before)
     return _going(table, main, aged, needed, before)
 
 
 def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
-    """Find main's snapshots beyond the latest `most` snapshots, and the snapshots of writers that were overtaken."""
+    """Find main's snapshots other than its latest `most` snapshots, and the unpublished snapshots that no branch
+    has.
+    """
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)
 
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Removal:
-    """Find the snapshots to remove if main keeps its snapshots up to index `last` (index 0 is the latest snapshot).
+    """Find the snapshots to remove if main keeps at least its snapshots up to index `last` (index 0 is the latest
+    snapshot).
 
-    Snapshots outside main are removed if they are older than `before`, in milliseconds, or always if `before` is None.
+    Snapshots that are not on main are removed if they are older than `before`, in milliseconds. If `before` is None,
+    all snapshots that are not on main are removed.
     """
     spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
@@ -62,7 +67,7 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     own = {snapshot.snapshot_id for snapshot in main}
-    # The snapshots that writers have staged on their branches, back to the point where the branches left main.
+    # The snapshots that writers have staged on their branches, without the snapshots that are also on main.
     staged = {
         snapshot.snapshot_id
         for name, ref in table.metadata.refs.items()
@@ -77,7 +82,7 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
 
 
 def snapshots_needed_by(lake: Lake, reader: str, named: str) -> list[int]:
-    """Return the last snapshot that a reader has read, as recorded in property `named` of the reader's last commit.
+    """Return a list with the last snapshot that the table `reader` has read, from property `named` of its last commit.
 
     The list is empty if the reader does not exist, or has not read a snapshot yet.
     """

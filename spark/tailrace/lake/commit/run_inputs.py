@@ -1,8 +1,10 @@
-"""Record, for each run, which runs of its inputs it has seen, so that no correction is lost in later stages.
+"""Record, for each run, which runs of its input definitions the run has seen.
 
-A stream does not pass on a backfill's corrections of closed windows, or of the rows of a map or a join. The stages that
-read these results get the corrections only by a run of their own. Each run therefore records which runs of its inputs
-it has seen (column `inputs`).
+This ensures that no correction is lost in later stages.
+
+If a backfill corrects closed windows, or rows of a map or a join, a stream does not pass these corrections on to later
+stages. A later stage gets these corrections only if a run computes this stage again. Each run therefore records which
+runs of its inputs it has seen (column `inputs`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from tailrace.model.definition.definition import Definition
 
 @dataclass(frozen=True)
 class SeenRuns:
-    """The committed runs of a definition that another run has seen: generations up to `last`, without `less`."""
+    """The committed runs of an input definition that a run has taken into account.
+
+    These are the runs with generations up to `last`, except the generations in `less`.
+    """
 
     last: int = 0
     less: frozenset[int] = frozenset()
@@ -33,7 +38,7 @@ class SeenRuns:
         return generation <= self.last and generation not in self.less
 
     def and_of(self, generations: Iterable[int]) -> SeenRuns:
-        """Return these runs, together with the runs of further generations.
+        """Return the runs of this object, extended by the runs of the given generations.
 
         >>> seen = SeenRuns(3).and_of([6])
         >>> [generation in seen for generation in (3, 4, 5, 6, 7)]
@@ -45,9 +50,9 @@ class SeenRuns:
 
 
 def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
-    """Return the runs that a run has seen as text for the table of runs, or None if the run has no inputs.
+    """Encode the runs that a run has seen as text for the table of runs; return None if the run has no inputs.
 
-    The keys of `seen` are the names of definitions.
+    The keys of `seen` are the names of the input definitions.
 
     >>> as_text({"visits": SeenRuns(7, frozenset({5}))})
     '{"visits":[7,5]}'
@@ -57,14 +62,14 @@ def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
 
 
 def from_text(text: str | None) -> dict[str, SeenRuns] | None:
-    """Parse the runs that a run has seen; return None if the run is older than the column `inputs`."""
+    """Decode the runs that a run has seen; return None if the run was recorded before the column `inputs` existed."""
     if text is None:
         return None
     return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
 
 
 class RunInputs:
-    """The runs of inputs that each run of a backfill has seen: earlier runs, and runs of the same backfill."""
+    """Collects the input runs that each run of a backfill has seen: earlier runs, and runs of the same backfill."""
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
         self._seen: dict[str, SeenRuns] = {}
@@ -77,21 +82,22 @@ class RunInputs:
             self._seen[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
 
     def of(self, stage: Definition) -> str | None:
-        """Return the runs that a run of this stage has seen, as text for the table of runs."""
+        """Return the input runs that a run of `stage` has seen, as text for the table of runs."""
         read = [one.name for one in chain(stage)[:-1]]
         return as_text({name: self._seen[name] for name in read if name in self._seen})
 
     def add(self, stage: Definition, runs: Iterable[Run]) -> None:
-        """Add the backfill's runs of a stage, so that later stages count the committed runs as seen."""
+        """Add the backfill's runs of a stage, so that runs of later stages record the committed ones as seen."""
         committed = [run.generation for run in runs if run.status == "committed"]
         self._seen[stage.name] = self._seen.get(stage.name, SeenRuns()).and_of(committed)
 
 
 def standing_runs(lake: Lake, name: str) -> list[Run]:
-    """List the backfills whose rows a definition now has, in the order of generations; `name` is the definition's name.
+    """List the backfills that contributed to the present rows of the definition called `name`, in the order of
+    generations.
 
-    A generation that `apply` built has none of the earlier backfills; a rollback restores the backfills of the
-    generation to which it returns.
+    After `apply` has built a new generation, backfills from before this generation are not listed. After a rollback,
+    the backfills of the restored generation are listed again.
     """
     runs = _runs(lake, name)
     done = {run.run for run in _published(lake, name, runs)}
@@ -113,7 +119,7 @@ def _runs(lake: Lake, name: str) -> list[Run]:
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
     """Return the backfills whose commit is in the ledger.
 
-    This includes a backfill that was killed before its row was marked as committed.
+    A backfill that was killed after its commit, but before its row was marked as committed, is included.
     """
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]

@@ -1,4 +1,4 @@
-"""Keep the table of runs: for each run, the range of event time that it computed, and its generation (V2, V4)."""
+"""Maintain the table of runs: each run has a range of event time that it computes, and a generation (V2, V4)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
-"""The property of the table's commits with the highest generation that was assigned so far."""
+"""The property, in each commit of the table of runs, with the highest generation that was assigned so far."""
 
 
 def runs_named(lake: Tables, name: str) -> list[Run]:
-    """List the runs of the definition with this name, each from its latest row, in the order of generations."""
+    """List the runs of the definition called `name` in the order of generations; each run is read from its latest
+    row.
+    """
     _, rows = lake.rows(runs_name(name))
     latest: dict[str, Run] = {}
     for row in sorted(rows, key=lambda row: row["at"]):
@@ -32,16 +34,19 @@ def runs_named(lake: Tables, name: str) -> list[Run]:
 
 
 def committed_backfills(lake: Tables, name: str) -> list[Run]:
-    """List the committed backfills of a definition with a table of runs, by its name, in the order of generations."""
+    """List the committed backfills of the definition called `name`, in the order of generations.
+
+    The definition's table of runs must exist.
+    """
     return [run for run in runs_named(lake, name) if run.kind == "backfill" and run.status == "committed"]
 
 
 BACK = "back to generation"
-"""The beginning of the reason of a run that made an earlier generation current again."""
+"""The text with which a rollback's reason begins; a rollback makes an earlier generation current again."""
 
 
 def restored_generation(reason: str | None) -> int:
-    """Return the generation that a rollback's run restored, according to the run's reason; return 0 for other reasons.
+    """Return the generation that a rollback restored, read from the rollback's reason; return 0 for any other reason.
 
     >>> restored_generation("back to generation 12: a fault"), restored_generation(None)
     (12, 0)
@@ -52,7 +57,7 @@ def restored_generation(reason: str | None) -> int:
 
 @dataclass(frozen=True)
 class Runs:
-    """The table of runs of a definition."""
+    """The table of a definition's runs."""
 
     lake: Tables
     pipeline: Definition
@@ -62,20 +67,20 @@ class Runs:
         return runs_name(self.pipeline.name)
 
     def all(self) -> list[Run]:
-        """List all runs of the definition, each as described by its latest row, in the order of generations."""
+        """List all runs of the definition in the order of generations; each run is read from its latest row."""
         return runs_named(self.lake, self.pipeline.name)
 
     def start(
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
         engine: str | None = None, inputs: str | None = None,
     ) -> Run:  # fmt: skip
-        """Enter a new run with a generation above all others.
+        """Add a new run to the table, with a generation above the generations of all other runs.
 
         Runs that start at the same time get different generations (rule V2).
         """
         self.lake.ensure(runs_contract(self.pipeline))
-        # Every run reads the table and adds two files. The small files are merged before the run is entered, so that a
-        # failed merge cannot happen after the run's commit.
+        # Every run reads the table and adds two files. The small files are merged before the new run is added, because
+        # a merge that fails after the run's commit would make the run fail.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -93,11 +98,11 @@ class Runs:
         return self.renew(draft)
 
     def renew(self, run: Run) -> Run:
-        """Enter a row that gives a run a new generation above all others."""
+        """Add a row to the table that gives a run a new generation, above the generations of all other runs."""
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
-        """Enter a row with a run's new state; `changes` are the changed fields."""
+        """Add a row to the table with a run's new state; `changes` are the changed fields."""
         return self._entered(replace(run, **changes), renew=False)
 
     def _entered(self, run: Run, *, renew: bool) -> Run:
@@ -115,7 +120,7 @@ class Runs:
             return run
 
     def _highest(self) -> tuple[int | None, int]:
-        """Return the table's snapshot, and the highest generation in the table."""
+        """Return the current snapshot of the table of runs, and the highest generation in this table."""
         head = self.lake.head(self.table)
         if HIGHEST in head.properties:
             return head.snapshot, head.number(HIGHEST)
@@ -123,16 +128,16 @@ class Runs:
         return expected, max((row["generation"] for row in rows), default=0)
 
     def give_way(self, run: Run, above: Run) -> Run:
-        """Record that a run gave way to a run of a higher generation."""
+        """Record that a run changed nothing because the run `above`, of a higher generation, covers its range."""
         note = f"generation {above.generation} (run {above.run}) covers the range"
         return self.note(run, status="gave_way", reason=note)
 
     def record_failure(self, run: Run, error: BaseException) -> Run:
-        """Record that a run failed, with the first line of the error."""
+        """Record that a run failed, with the first line of the error's message."""
         return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
 
     def run_above(self, run: Run) -> Run | None:
-        """Return a committed run of a higher generation that overlaps a run's range, or None (rule V4).
+        """Return a committed run of a higher generation whose range overlaps the range of `run`, or None (rule V4).
 
         Runs of streams are not considered.
         """
@@ -142,7 +147,9 @@ class Runs:
 
 
 def _after(last: datetime | None) -> datetime:
-    """Return the time for a run's next row, which must be later than `last` because a run's latest row counts."""
+    """Return the time for a run's next row. It is always later than `last`, because readers use only the latest row of
+    a run.
+    """
     now = datetime.now(UTC)
     return now if last is None else max(now, last + timedelta(microseconds=1))
 
@@ -155,7 +162,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    # An old table of runs may lack a column.
+    # A table of runs from an earlier version of Tailrace may lack a column.
     same: dict[str, Any] = {name: row.get(name) for name in _SAME}
     return Run(first=first, last=last, **same)
 

@@ -1,7 +1,8 @@
-"""Read control tables, into which users enter rows for a log: signals, and declarations of complete input.
+"""Read control tables, to which users add rows for a log: signals, and declarations that the input is complete.
 
-A stream reads new rows when it lands an epoch, and the log's commit names the last snapshot that the stream read. So a
-replay and a catch-up see each row in the same epoch, whatever rows are entered later (rule T2).
+A stream reads the new rows when it lands an epoch, and the log's commit names the last snapshot of the control table
+that the stream has read. So a replay and a catch-up see each row in the same epoch as the stream, whatever rows users
+add later (rule T2).
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from tailrace.model.base.time import instant, moment
 from tailrace.model.logs.log import Log
 
 NAMES = "signals"
-"""The property of a log's commit with the signals of its epoch."""
+"""The property of a log's commit that lists the signals of its epoch."""
 
 
 @dataclass(frozen=True)
 class ControlTable:
-    """A control table; the property `seen` of the log's commits names the table's last snapshot that was read."""
+    """A control table for a log. `seen` is the name of a property in the log's commits.
+
+    This property has the last snapshot of the control table that a stream has read.
+    """
 
     seen: ClassVar[str]
 
@@ -42,7 +46,7 @@ class ControlTable:
         return self.contract.table
 
     def enter(self, **values: Any) -> None:
-        """Enter a row with the current time."""
+        """Add a row with these values and the current time to the table."""
         self.lake.ensure(self.contract)
         row = {"at": datetime.now(UTC), **values}
         while True:
@@ -51,9 +55,10 @@ class ControlTable:
                 return
 
     def new_rows(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return the rows that are new since the log's last commit, whose properties are given.
+        """Return the rows that were added since the log's last commit, and a property for the log's next commit.
 
-        The second result has the property `seen` for the log's next commit.
+        `properties` are the properties of the log's last commit. The returned property, `seen`, names the snapshot that
+        was read now.
         """
         if not self.lake.has(self.table):
             return [], {}
@@ -78,18 +83,21 @@ class Signals(ControlTable):
         return signals_contract(self.log)
 
     def send(self, name: str, note: str | None = None) -> None:
-        """Enter a signal. The signal takes effect with the next epoch of the stream that lands the log."""
+        """Add a signal to the table. The signal takes effect in the next epoch of the stream that lands the log."""
         self.enter(name=name, note=note)
 
     def new_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties for the log's next commit: the signals since the commit with these `properties`."""
+        """Return the properties for the log's next commit, with the signals since the last commit.
+
+        `properties` are the properties of the log's last commit.
+        """
         rows, seen = self.new_rows(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
 
 
 class Completions(ControlTable):
-    """The table of declarations that a log's input is complete up to a time (MillWheel's injectors, 5.2)."""
+    """The table in which users declare that a log's input is complete up to a time (MillWheel's injectors, 5.2)."""
 
     seen = "complete_seen"
 
@@ -98,14 +106,17 @@ class Completions(ControlTable):
         return complete_contract(self.log)
 
     def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
-        """Declare that a partition, or the whole log, now has all records before `until`, in microseconds."""
+        """Declare that all records before time `until` (in microseconds) have arrived, for a partition or the whole
+        log.
+        """
         self.enter(complete_until=moment(until), partition=partition, note=note)
 
     def new_times(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
-        """Return the new times of complete input, in microseconds, and the properties for the log's next commit.
+        """Return the times up to which the input was newly declared complete, and the properties for the log's next
+        commit.
 
-        The keys of the times are partitions, or None for the whole log. `properties` are the properties of the log's
-        last commit, which record the declarations that were already read.
+        The times are in microseconds; their keys are partitions, or None for the whole log. `properties` are the
+        properties of the log's last commit, which record the declarations that a stream has already read.
         """
         rows, seen = self.new_rows(properties)
         found: dict[str | None, int] = {}
@@ -116,7 +127,7 @@ class Completions(ControlTable):
 
 
 def names_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the signals of an epoch from its commit's properties.
+    """Read an epoch's signals from the properties of the epoch's commit.
 
     >>> names_of({"signals": "close,open"}), names_of({})
     (('close', 'open'), ())

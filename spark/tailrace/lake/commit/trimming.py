@@ -1,8 +1,8 @@
 """Limit the number of a table's snapshots while a stream runs, even if no maintenance is run on the table.
 
-The cost of a commit grows with the number of snapshots in the table's metadata. So between two epochs, the oldest
-snapshots are removed, after their properties were archived (rule X3). Only metadata is written: the files stay for
-readers that still need them, and maintenance deletes the files later.
+The more snapshots the table's metadata has, the longer a commit takes. So between two epochs, the oldest snapshots are
+removed after their properties were archived (rule X3). Only metadata is written: the files stay for readers that still
+need them, and maintenance deletes the files later.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Definition
 
 LEFT = 5
-"""Trimming keeps one in `LEFT` of a table's maximum number of snapshots."""
+"""The divisor of the maximum number of snapshots: trimming keeps the latest `most_snapshots / LEFT` snapshots."""
 
 
 class Trimming:
-    """Trims the snapshots of one table for the table's writer.
+    """Removes the oldest snapshots of one table on behalf of the table's writer.
 
-    `readers` are the tables that read this table, each with the property of its commits that names the last snapshot
-    read. `archived` means that this table's commits are archived before their snapshots are removed.
+    `readers` are the tables that are computed from this table. Each reader is a pair: the name of the reading table,
+    and the name of the property in which its commits record the last snapshot that was read. `archived` means that this
+    table's commits are archived before their snapshots are removed.
     """
 
     def __init__(self, lake: Lake, table: str, *readers: tuple[str, str], archived: bool = True) -> None:
@@ -33,9 +34,9 @@ class Trimming:
         self._room = 0
 
     def after_commit(self) -> bool:
-        """Trim the table if it has too many snapshots; return True if it was trimmed.
+        """Remove the oldest snapshots if the table has too many snapshots; return True if snapshots were removed.
 
-        Call this method after each commit.
+        The writer has to call this method after each of its commits.
         """
         self._room -= 1
         if self._room > 0:
@@ -44,7 +45,8 @@ class Trimming:
         self._room = self.most - len(loaded.metadata.snapshots)
         if self._room > 0:
             return False
-        # This keeps trimming from being tried at each commit if branches and tags keep too many snapshots.
+        # If branches and tags keep too many snapshots, the next attempt is made only after some commits, not after each
+        # commit.
         self._room = max(1, self.most // LEFT)
         needed = [one for reader, named in self.readers for one in snapshots_needed_by(self.lake, reader, named)]
         going = find_surplus(loaded, self._room, needed)
@@ -53,12 +55,12 @@ class Trimming:
         try:
             self.lake.forget(self.table, going.removed)
         except MovedError:
-            # Other writers commit too often at the moment. Commits that were archived will not be archived again.
+            # Other writers commit too often at the moment. The next attempt does not archive the same commits again.
             return False
         return True
 
 
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
-    """Return the trimming for a definition's ledger; the definition's answers, if any, are a reader."""
+    """Return the trimming of a definition's ledger; snapshots that the answers still have to read are kept."""
     answers = tables_of(definition).answers
     return Trimming(lake, ledger_name(definition.name), *([] if answers is None else [(answers.table, STAMP)]))

@@ -1,4 +1,4 @@
-"""Find the ranges of a stage that a correction of another stage affects, for each kind of stage."""
+"""Find the ranges of a stage's results that a correction of an earlier stage affects, for each kind of stage."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ R = TypeVar("R", bound=Ranged)
 
 
 class StageRanges(Generic[D]):
-    """The ranges of a stage's results, in microseconds: by default, ranges of the event times of its rows.
+    """The ranges of a stage's results, in microseconds. By default, a range is a range of event times of the stage's
+    rows.
 
-    In the stage's ledger, the results are the rows whose kind is `kind`. A result's time is the time in column `at`,
-    minus `after` microseconds. `rows` is the word for the results in messages.
+    In the stage's ledger, the results are the rows whose kind is `kind`. The time of a result is its value in column
+    `at`, minus `after` microseconds. `rows` is the word that messages use for the results.
     """
 
     rows, kind, at, after = "rows", PRODUCTION, PANE_TIME, 0
@@ -38,35 +39,42 @@ class StageRanges(Generic[D]):
         self.definition = definition
 
     def happened(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range of event times that readers see for the results in the given range."""
+        """Return the range of event times that later stages see for the results in the given range."""
         return first, last
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
-        """Return the range of the stage's results that may depend on records with event times in the given range."""
+        """Return the range of this stage's results that can depend on input records with event times in the given
+        range.
+        """
         return first, last
 
     def any_in(self, first: int, last: int) -> bool:
-        """Return True if there may be results in the given range."""
+        """Return True if the stage can have results in the given range."""
         return True
 
     def closed(self, lake: Lake, run: Run) -> int:
-        """Return the time before which the streams of later stages do not read a run's results."""
+        """Return the time before which the streams of later stages do not read the results of a run."""
         return run.last
 
     def open_from(self, lake: Lake) -> int | None:
-        """Return the time up to which a backfill may compute the stage now, or None if no backfill computes it."""
+        """Return the time up to which a backfill can compute the stage at present.
+
+        Returns None if backfills never compute a stage of this kind.
+        """
         return None
 
 
 class RangedRanges(StageRanges[R]):
-    """The ranges of a stage that a backfill can compute."""
+    """The ranges of a stage's results, for a stage that a backfill can compute."""
 
     def open_from(self, lake: Lake) -> int | None:
         return self.definition.open_from(lake.head(ledger_name(self.definition.name)).number("watermark", BEGINNING))
 
 
 class JoinRanges(RangedRanges[Join]):
-    """The ranges of a join: a pair may be at the time of either record, or in the window of the records."""
+    """The ranges of a join's results: a pair's time may be the time of either record, or a time in the records'
+    window.
+    """
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
         if self.definition.where is not None:
@@ -76,7 +84,7 @@ class JoinRanges(RangedRanges[Join]):
 
 
 class WindowRanges(RangedRanges[Pipeline]):
-    """The ranges of a pipeline's stage, which are ranges of window timestamps."""
+    """The ranges of a pipeline's results, expressed as ranges of window timestamps."""
 
     rows, kind, at, after = "windows", PANE, SPAN[1], 1
 
@@ -101,9 +109,9 @@ class WindowRanges(RangedRanges[Pipeline]):
         return min(run.last, self.definition.closed_until(known[run.log_epoch].clock.watermark))
 
     def _reached(self, lake: Lake, first: int, last: int) -> int:
-        """Return the latest end of merging windows that may contain an event time of the range, from existing panes.
+        """Return the latest end of a merging window that has a pane and can contain an event time of the given range.
 
-        Returns `END_OF_TIME` if the log is the panes of another pipeline, or if the windows have no gap.
+        Returns `END_OF_TIME` if the pipeline's log has the panes of another pipeline, or if the windows have no gap.
         """
         pipeline = self.definition
         gap = pipeline.where.reach
@@ -118,11 +126,11 @@ class WindowRanges(RangedRanges[Pipeline]):
 
 @singledispatch
 def ranges_of(definition: object) -> StageRanges[Any]:
-    """Return the `StageRanges` of a definition, according to its kind."""
+    """Return an object with the ranges of a definition's results; its class depends on the kind of the definition."""
     raise KindError("reach of corrections", definition)
 
 
-# The base classes are registered, so a new kind of definition needs no entry of its own.
+# The classes are registered for base classes of definitions, so a new kind of definition needs no registration.
 ranges_of.register(Definition, StageRanges)
 ranges_of.register(Ranged, RangedRanges)
 ranges_of.register(Pipeline, WindowRanges)

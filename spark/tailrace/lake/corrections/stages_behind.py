@@ -1,11 +1,13 @@
 """Find windows and rows of later stages that lack a backfill's correction of an earlier stage (rules V4 and X4).
 
-A run computes the windows in its range. A window of a later stage may contain an answer from this range without being
-in the range itself, because the window is wider than the range. The run does not compute these wider windows, or the
-windows of a stage that was left out of the run. The table of runs shows permanently which windows lack the correction,
-because each run records which runs of its inputs it has seen: a range that a correction affects is behind if no run
-that has seen the correction covers the range. Corrections of windows that are still open need no backfill: the streams
-of later stages read these corrections themselves.
+A run computes the windows in its range. A window of a later stage may be wider than the range, so that it contains an
+answer from the range without being in the range itself. The run does not compute such wider windows, or the windows of
+a stage that was left out of the run.
+
+The table of runs shows permanently which windows lack the correction, because each run records which runs of its inputs
+it has seen. If a correction affects a range, the range lacks the correction until a run that has seen the correction
+covers the range. Corrections of windows that are still open need no backfill: the streams of later stages read these
+corrections themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tailrace.model.windows.window_spans import touching_groups
 
 @dataclass(frozen=True)
 class Cause:
-    """A run that corrected some results of definition `of`."""
+    """A run that corrected some results of the definition with the name `of`."""
 
     of: str
     run: Run
@@ -35,11 +37,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class StageBehind:
-    """A range of window timestamps or event times, in microseconds, in which a stage lacks corrections by runs.
+    """A range of window timestamps or event times, in microseconds, in which a stage lacks the corrections of some
+    runs.
 
-    `open_from` is the time from which the stage's stream still computes the rows; a backfill may compute the rows
-    before this time. If `open_from` is at or before `first`, the backfill has to wait. `open_from` is None for a
-    computation, which no backfill computes.
+    The stage's stream still computes the rows from time `open_from` on; a backfill can compute the earlier rows. If
+    `open_from` is at or before `first`, the backfill has to wait. If the stage is a computation, `open_from` is None,
+    because backfills do not compute stages of this kind.
     """
 
     stage: Definition
@@ -50,12 +53,12 @@ class StageBehind:
 
     @property
     def ready(self) -> bool:
-        """Whether a backfill can make the corrections now."""
+        """Whether a backfill can make at least a part of the corrections now."""
         return self.open_from is not None and self.first < self.open_from
 
     @property
     def said(self) -> str:
-        """The range and its missing corrections, as a readable message."""
+        """A readable message that names the range and the corrections that the range lacks."""
         windows = ranges_of(self.stage).rows
         by = dict.fromkeys(f"run {one.run.run} corrected of {one.of}" for one in self.causes)
         named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
@@ -68,10 +71,10 @@ class StageBehind:
 
 
 def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
-    """Find the ranges that lack corrections, in a definition and in all its inputs, in the order of the stages.
+    """Find the ranges that lack corrections, for a definition and all its inputs, in the order of the stages.
 
-    A stage also lacks corrections if a stage that it reads lacks corrections. A backfill of the ranges that are ready
-    brings all stages up to date at once.
+    A stage also lacks corrections if one of its inputs lacks corrections. A single backfill of all ready ranges makes
+    the missing corrections in every stage.
     """
     found: dict[str, list[StageBehind]] = {}
     for stage in chain(definition):
@@ -81,7 +84,7 @@ def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
 
 
 def backfills_of(behind: Iterable[StageBehind]) -> list[tuple[int, int]]:
-    """Return the ranges of the backfills that are possible now and needed, merged so that no two ranges overlap."""
+    """Return the ranges of the backfills that are needed and possible now, merged so that no two ranges overlap."""
     spans = {(one.first, min(one.last, one.open_from or BEGINNING)) for one in behind if one.ready}
     return [(of[0][0], max(last for _, last in of)) for of in touching_groups(spans, lambda span: span)]
 
@@ -94,7 +97,7 @@ def _of_stage(
     lacks = list[tuple[int, int, tuple[Cause, ...]]]()
     for input_ in inputs:
         if not input_.recomputable:
-            # This stage keeps its productions, even if an earlier stage was corrected.
+            # The input is a computation. Its rows are not computed again, even if one of its own inputs was corrected.
             continue
         for run in standing_runs(lake, input_.name):
             if run.changed == 0 and run.retracted == 0:
@@ -111,9 +114,9 @@ def _of_stage(
 
 
 def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | None:
-    """Return the range of a run's corrections that the streams of later stages do not read, from the run's ledger rows.
+    """Return the range of a run's corrections that the streams of later stages do not read.
 
-    Returns None if the run corrected only open windows.
+    The range is determined from the run's rows in the ledger. Returns None if the run corrected only open windows.
     """
     ranges = ranges_of(input_)
     own = every(equal("kind", ranges.kind), equal("generation", run.generation), equal("writer", "backfill"))
@@ -126,11 +129,11 @@ def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | No
 
 
 def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction: Run) -> bool:
-    """Return True if a run has seen a correction, and has read at least as much of the log as the correcting run."""
+    """Return True if a run has seen a correction, and has read the log at least up to the correction's epoch."""
     if (run.log_epoch or -1) < (correction.log_epoch or -1):
         return False
     if inputs is None:
-        # The run is older than the column `inputs`.
+        # The run was recorded before the column `inputs` existed.
         return run.at is not None and correction.at is not None and run.at >= correction.at
     return correction.generation in inputs.get(of, SeenRuns())
 
@@ -138,7 +141,10 @@ def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction:
 def _left(
     lake: Lake, stage: Definition, input_: Definition, first: int, last: int, seen: Sequence[Run]
 ) -> list[tuple[int, int]]:
-    """Return a stage's ranges that a change in a range of its input affects, without the ranges of runs in `seen`."""
+    """Return the ranges of a stage that a change in the given range of its input affects.
+
+    The ranges of the runs in `seen` are left out.
+    """
     if first >= last:
         return []
     ranges = ranges_of(stage)

@@ -1,14 +1,15 @@
 """Compute the digest that is stored in each of Tailrace's commits, so that an audit detects foreign changes.
 
-A digest has two parts. `files` is a digest of all data and delete files in the table after the commit: a sum of one
-hash per file, so that each commit only adds and subtracts the hashes of its own files. `link` is a hash of the commit's
-id, its properties, its `files` and the previous commit's link. The links form a chain, which breaks if a commit was
-inserted, removed or replaced, or if one of its properties was changed. Spark's commits have no digest, because Spark
-itself chooses the names of the files; the next commit of this process computes the digest of the existing files, and
-names the last commit with a digest.
+A digest has two parts. `files` is a digest of all data and delete files in the table after the commit. It is a sum of
+one hash per file, so that each commit only adds and subtracts the hashes of the files that it adds and removes. `link`
+is a hash of the commit's id, its properties, its `files` and the previous commit's link.
 
-The digest is a snapshot property without the prefix of Tailrace's other properties: a commit outside the stream repeats
-the previous commit's properties with this prefix, but must not repeat its digest.
+The links form a chain. The chain breaks if a commit was inserted, removed or replaced, or if a property of a commit was
+changed. Spark's commits have no digest, because Spark itself chooses the names of the files. The next commit of this
+process computes the digest of the existing files, and names the last commit with a digest.
+
+The name of the snapshot property with the digest does not have the prefix of Tailrace's other properties. A commit
+outside the stream repeats the previous commit's properties that have this prefix, but must not repeat the digest.
 """
 
 from __future__ import annotations
@@ -30,21 +31,26 @@ CHECKSUMS = "tailrace-checksums"
 """The name of the snapshot property with the checksums of the files that the commit added."""
 
 ACCEPTED = "accepted"
-"""The property with the foreign commits that a user accepts by making a commit (`commit.commit_history`)."""
+"""The property with the ids of the foreign commits that the user accepts by this commit (`commit.commit_history`)."""
 
 MOST_CHECKSUMS = 32
-"""The maximum number of files for which a commit has separate checksums; more files share one combined checksum."""
+"""The maximum number of files for which a commit records separate checksums.
+
+If a commit adds more files, it records one combined checksum.
+"""
 
 _BITS = 128
-"""The number of bits of a digest; it is small because each commit rewrites the metadata with all snapshots' digests."""
+"""The number of bits in a digest. Digests are short because each commit rewrites the digests of all snapshots."""
 
 _CHECKSUM = "checksum"
-"""The attribute of a `DataFile` with the checksum of the file's bytes; Iceberg has no field for this checksum."""
+"""The name of the attribute that a `DataFile` is given for the checksum of its bytes; Iceberg has no such field."""
 
 
 @dataclass(frozen=True)
 class CommitDigest:
-    """The digest of a commit; `since` is the last earlier snapshot with a digest, or None at the chain's beginning."""
+    """The digest of a commit; `since` is the last earlier snapshot with a digest, or None for the chain's first
+    commit.
+    """
 
     link: str
     files: str
@@ -52,7 +58,7 @@ class CommitDigest:
 
     @classmethod
     def parse(cls, text: str) -> CommitDigest | None:
-        """Parse the text of a digest; return None if the text is not a digest.
+        """Parse a digest from text; return None if the text is not a digest.
 
         >>> CommitDigest.parse("ab cd 7"), CommitDigest.parse("ab cd -"), CommitDigest.parse("ab")
         (CommitDigest(link='ab', files='cd', since=7), CommitDigest(link='ab', files='cd', since=None), None)
@@ -73,7 +79,7 @@ class CommitDigest:
 
 
 def digest_text(snapshot: Snapshot | None) -> str | None:
-    """Return the text of a snapshot's digest, or None if the snapshot has no digest."""
+    """Return a snapshot's digest as text, or None if the snapshot has no digest."""
     if snapshot is None or snapshot.summary is None:
         return None
     found = snapshot.summary.additional_properties.get(DIGEST)
@@ -81,22 +87,24 @@ def digest_text(snapshot: Snapshot | None) -> str | None:
 
 
 def link_of(before: str, snapshot: int, files: str, properties: Mapping[str, str], checksums: str) -> str:
-    """Compute the link of a commit; `before` is the previous link, which is empty at the beginning of the chain."""
+    """Compute the link of a commit; `before` is the previous commit's link, or empty if this commit begins the
+    chain.
+    """
     said = json.dumps([before, snapshot, files, sorted(properties.items()), checksums])
     return sha256(said.encode()).hexdigest()[: _BITS // 4]
 
 
 def mark_of(file: DataFile) -> int:
-    """Return a hash of a file for `CommitDigest.files`, computed from its name, size and number of rows.
+    """Return a hash of a file's name, size and number of rows; the sum of these hashes is `CommitDigest.files`.
 
-    The folder is not included, so that the digests of a moved lake stay the same.
+    The file's folder is not included, so that the digests of a moved lake stay the same.
     """
     name = file.file_path.rpartition("/")[2]
     return int.from_bytes(sha256(f"{name}\n{file.file_size_in_bytes}\n{file.record_count}".encode()).digest())
 
 
 def digest_of(files: Iterable[DataFile]) -> str:
-    """Compute the digest of all files of a table."""
+    """Compute one digest for all given files, usually all files of a table."""
     return _text(sum(map(mark_of, files)))
 
 
@@ -105,13 +113,13 @@ def _text(number: int) -> str:
 
 
 def manifest_entries(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the manifests' entries for files that are in the table, including delete files."""
+    """Yield the entries in manifests for files that are now in the table, including delete files."""
     for manifest in manifests:
         yield from manifest.fetch_manifest_entry(io)
 
 
 def manifest_files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[DataFile]:
-    """Yield the files in the table that the manifests list, including delete files."""
+    """Yield the files in manifests that are now in the table, including delete files."""
     for entry in manifest_entries(manifests, io):
         yield entry.data_file
 
@@ -127,8 +135,8 @@ def digest_properties(
 ) -> dict[str, str]:
     """Compute the digest properties of a commit that adds and removes these files and has these `properties`.
 
-    The digest of the files before the commit is taken from the previous commit. If the previous commit has no digest,
-    the digest is computed from the manifests. The digest is also computed from the manifests if the new commit accepts
+    The digest of the files before the commit is normally taken from the previous commit. It is computed from the
+    manifests if the previous commit has no digest. It is also computed from the manifests if the new commit accepts
     foreign commits, because the previous digest may be forged.
     """
     added = list(added)
@@ -146,7 +154,11 @@ def digest_properties(
 def proof_properties(
     snapshot: int, files: str, since: Snapshot | None, properties: Mapping[str, str], checksums: str = ""
 ) -> dict[str, str]:
-    """Compute the digest properties of a commit, given the digest of its files."""
+    """Compute the digest properties of a commit from the digest `files` of the table's files and the commit's
+    properties.
+
+    `since` is the last earlier snapshot with a digest, or None if the new commit begins the chain.
+    """
     before = CommitDigest.of(since)
     link = link_of("" if before is None else before.link, snapshot, files, properties, checksums)
     digest = CommitDigest(link, files, None if before is None or since is None else since.snapshot_id)
@@ -158,9 +170,9 @@ def _held(snapshot: Snapshot | None, io: FileIO) -> int:
 
 
 def checksums_of(files: Iterable[DataFile]) -> str:
-    """Return the known checksums of a commit's files as text, each after the prefix of the file's name.
+    """Return the known checksums of a commit's files as text; each checksum follows the prefix of its file's name.
 
-    More than `MOST_CHECKSUMS` files share one checksum (`combined_checksum`).
+    If there are more than `MOST_CHECKSUMS` checksums, the text has one combined checksum (`combined_checksum`).
     """
     known = {file.file_path.rpartition("/")[2]: checksum for file in files if (checksum := checksum_of(file))}
     if len(known) > MOST_CHECKSUMS:
@@ -169,20 +181,23 @@ def checksums_of(files: Iterable[DataFile]) -> str:
 
 
 def name_prefix(name: str) -> str:
-    """Return the random prefix of a file's name, under which the file's checksum is recorded."""
+    """Return the beginning of a file's name, which is random; the file's checksum is recorded under this prefix."""
     return name[:13]
 
 
 def combined_checksum(checksums: Mapping[str, str]) -> str:
-    """Combine the checksums of many files into one checksum; `checksums` maps the files' names to their checksums."""
+    """Combine the checksums of many files into one checksum; `checksums` maps file names to checksums."""
     return sha256(json.dumps(sorted(checksums.items())).encode()).hexdigest()[: _BITS // 4]
 
 
 def keep_checksum(file: DataFile, checksum: str) -> None:
-    """Attach the checksum of a file's bytes to the file, so that the commit can record it."""
+    """Attach the checksum of a file's bytes to the file object, so that the commit can record the checksum."""
     setattr(file, _CHECKSUM, checksum)
 
 
 def checksum_of(file: DataFile) -> str | None:
-    """Return the checksum of a file if this process or a Python worker of Spark's executors wrote it, or else None."""
+    """Return the checksum that was attached to a file, or None if there is none.
+
+    A checksum was attached if this process, or a Python worker of Spark's executors, wrote the file.
+    """
     return getattr(file, _CHECKSUM, None)

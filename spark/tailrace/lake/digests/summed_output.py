@@ -1,4 +1,7 @@
-"""Compute a file's checksum while writing the file, so that the file need not be read again (for `audit --deep`)."""
+"""Compute a file's checksum while the file is written, so that `audit --deep` can later compare the checksum.
+
+The file need not be read again to compute the checksum.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 
 BUFFER = 1024 * 1024
-"""The number of bytes that are added to the checksum and written at once."""
+"""The number of bytes that are buffered before they are added to the checksum and written."""
 
 
 def checksum_text(number: int) -> str:
-    """Return a checksum as hexadecimal text.
+    """Return a CRC-32 checksum as hexadecimal text.
 
     >>> checksum_text(crc32(b"tail"))
     '7c37b45d'
@@ -22,7 +25,7 @@ def checksum_text(number: int) -> str:
 
 
 class SummedOutput(OutputFile):
-    """An output file that passes its bytes to another output file and computes their checksum."""
+    """An output file that passes its bytes on to another output file and computes the checksum of these bytes."""
 
     def __init__(self, output: OutputFile) -> None:
         super().__init__(output.location)
@@ -30,7 +33,7 @@ class SummedOutput(OutputFile):
 
     @property
     def checksum(self) -> str:
-        """The CRC-32 of the written bytes, in hexadecimal digits."""
+        """The CRC-32 checksum of the written bytes, in hexadecimal digits."""
         return checksum_text(self._sum)
 
     def add(self, some: Any) -> None:
@@ -51,14 +54,14 @@ class SummedOutput(OutputFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         """Open the file for writing.
 
-        A buffer makes one call to Python for each `BUFFER` bytes, instead of one call for each page of a column.
+        Because of a buffer, Python code is called once for each `BUFFER` bytes, and not once for each page of a column.
         """
         summed = pa.PythonFile(_Summed(self, self._output.create(overwrite)), mode="w")
         return cast("OutputStream", pa.BufferedOutputStream(summed, BUFFER))
 
 
 class _Summed:
-    """The output stream that adds the written bytes to the checksum."""
+    """An output stream that adds the written bytes to a checksum and passes them on to another stream."""
 
     def __init__(self, output: SummedOutput, stream: Any) -> None:
         self._output, self._stream = output, stream

@@ -1,1 +1,1 @@
-"""Read and rewrite Iceberg's metadata files: the times of commits, and the locations of files."""
+"""Read and rewrite Iceberg's metadata files, to correct the times of commits and the addresses of files."""

@@ -1,7 +1,7 @@
-"""Read the records of an Avro file as plain values, and write changed records under the same header.
+"""Read the records of an Avro file as plain values, and write changed records with the same file header.
 
-pyiceberg reads only the columns of a manifest that it knows, and writes only these columns. When only the file
-addresses in a manifest change, all other data has to be kept, including columns of a later version of Iceberg.
+pyiceberg reads and writes only those columns of a manifest that it supports. If only the file addresses in a manifest
+change, all other data has to be kept, including columns of a later version of Iceberg.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ _SYNC = 16
 
 
 class AvroError(ValueError):
-    """The file is not an Avro file, is damaged, or has a compression that is not installed."""
+    """The error that is raised if a file is not an Avro file, is damaged, or uses a compression that is not
+    installed.
+    """
 
 
 @dataclass(frozen=True)
 class AvroFile:
-    """The header of an Avro file, as bytes, and its records; dates, times and decimals have their stored values."""
+    """An Avro file: its header, as bytes, and its records, in which dates, times and decimals have their stored
+    values.
+    """
 
     header: bytes
     records: tuple[dict[str, Any], ...]
@@ -40,11 +44,12 @@ class AvroFile:
             raise AvroError(f"an Avro file that is damaged, or is none: {error}") from error
 
     def with_records(self, records: Sequence[Mapping[str, Any]]) -> bytes:
-        """Encode a file that has the same header and the given records."""
+        """Encode the given records as a file with this file's header."""
         return self.header + self._stored(records)[len(self._stored([])) :]
 
     def _stored(self, records: Sequence[Mapping[str, Any]]) -> bytes:
-        """Write a file with these records without logical types, so that values are written in their stored form.
+        """Encode a file with these records under a schema without logical types, so that all values keep their stored
+        form.
 
         With logical types, a decimal of more than 28 digits would be rounded, and a time after the year 9999 would be
         rejected.
@@ -56,7 +61,7 @@ class AvroFile:
 
 
 def _stored(schema: Any) -> Any:
-    """Return a schema without its logical types."""
+    """Return a copy of an Avro schema without its logical types."""
     if isinstance(schema, list):
         return [_stored(one) for one in schema]
     if isinstance(schema, dict):

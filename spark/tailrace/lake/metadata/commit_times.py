@@ -1,11 +1,11 @@
 """Keep the times of a table's commits in order, even if the clocks of the committing machines are wrong.
 
-Iceberg's Java library, and therefore also Spark and Trino, rejects a table if the times in its snapshot log go back by
-more than a minute. It also rejects a commit that is more than a minute earlier than the table's last commit. pyiceberg
-uses the machine's clock and checks neither condition. So this module adjusts all commit times in metadata that
-pyiceberg writes: no commit is earlier than its parent.
+Iceberg's Java library rejects a table if the times in its snapshot log go back by more than a minute. It also rejects a
+commit that is more than a minute earlier than the table's last commit. Spark and Trino use this library. pyiceberg
+takes commit times from the machine's clock and checks neither condition. This module therefore adjusts all commit times
+in metadata that pyiceberg writes: no commit is earlier than its parent.
 
-The content of an epoch never depends on these times (rule T2); only the ages of snapshots, pins and files depend on
+The content of an epoch never depends on these times (rule T2). Only the ages of snapshots, pins and files depend on
 them.
 """
 
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from pyiceberg.table import StagedTable, Table
 
 EARLIEST = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000)
-"""The earliest credible time, in milliseconds; the clock of a machine that has lost its time starts at 1970."""
+"""The earliest plausible time of a commit, in milliseconds; a clock that has lost its time starts at 1970."""
 
 TOLERANCE = 60_000
-"""The milliseconds by which Iceberg's Java library lets commit times go back, because clocks differ a little."""
+"""The maximum time in milliseconds by which Iceberg's Java library lets commit times go back.
+
+The library allows this because the clocks of machines differ a little.
+"""
 
 
 def now_milliseconds() -> int:
@@ -41,13 +44,13 @@ def now_milliseconds() -> int:
 
 
 def last_time(metadata: TableMetadata) -> int:
-    """Return the latest time in a table's snapshot log and metadata log, in milliseconds."""
+    """Return the latest time, in milliseconds, that a table's metadata records for a commit."""
     logged: Iterable[Any] = (*metadata.snapshot_log[-1:], *metadata.metadata_log[-1:])
     return int(max(metadata.last_updated_ms, *(one.timestamp_ms for one in logged), 0))
 
 
 def raise_times(table: Table, updates: tuple[TableUpdate, ...]) -> tuple[TableUpdate, ...]:
-    """Raise the times of a commit's new snapshots to at least the latest time of the loaded table."""
+    """Raise the times of a commit's new snapshots to at least the latest time in the loaded table's metadata."""
     least = last_time(table.metadata)
     return tuple(
         one.model_copy(update={"snapshot": _at_least(one.snapshot, least)})
@@ -58,7 +61,10 @@ def raise_times(table: Table, updates: tuple[TableUpdate, ...]) -> tuple[TableUp
 
 
 def order_commit_times(catalog: Catalog) -> Catalog:
-    """Make a catalog write times in order, if the catalog writes metadata itself; a server's catalog is not changed."""
+    """Make a catalog keep commit times in order, if the catalog writes metadata files itself.
+
+    A catalog whose server writes the metadata files is not changed.
+    """
     if isinstance(catalog, MetastoreCatalog):
         stage = catalog._update_and_stage_table
 
@@ -77,8 +83,10 @@ def order_commit_times(catalog: Catalog) -> Catalog:
 
 
 def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
-    """Raise the times of a commit's new log entries to at least the latest time in the metadata before the commit."""
-    # Moving a branch back to a snapshot adds an entry that may already be in the log, so equal entries are counted.
+    """Raise the times of the log entries that a commit adds to at least the latest time in the earlier metadata,
+    `base`.
+    """
+    # Moving a branch back to a snapshot adds an entry that may equal an existing entry, so equal entries are counted.
     least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
     for one in made.snapshot_log:
         if known[_entry(one)]:
@@ -98,7 +106,7 @@ def _at_least(one: Any, least: int) -> Any:
 
 
 class MendTimesUpdate(IcebergBaseModel):
-    """A metadata change that puts the times of all commits in order (see `order_commit_times`)."""
+    """A metadata change that puts the times of all existing commits in order (see `order_commit_times`)."""
 
     action: Literal["tailrace-mend-times"] = "tailrace-mend-times"
 
@@ -108,19 +116,19 @@ def _noted(update: MendTimesUpdate, base_metadata: TableMetadata, context: Any) 
     return base_metadata
 
 
-# The declared type of this function allows only pyiceberg's own changes.
+# The cast is needed because this function is declared to accept only pyiceberg's own metadata changes.
 cast("Any", _apply_table_update).register(MendTimesUpdate, _noted)
 
 
 def put_in_order(metadata: TableMetadata, now: int) -> TableMetadata:
-    """Put the times of a table's commits in order, with no time after `now` (in milliseconds).
+    """Change the times of a table's commits so that they are in order and none is after `now` (in milliseconds).
 
-    A time before the previous commit's time is raised to that time. Only times in the future are lowered, to `now`. So
-    no snapshot becomes old enough to expire.
+    A time that is earlier than the previous commit's time is raised to the previous commit's time. Only times in the
+    future are lowered, to `now`. So this function never makes a snapshot old enough to expire.
     """
     snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
     times = dict(zip((one.snapshot_id for one in snapshots), running_times(snapshots, now), strict=True))
-    # A snapshot became current at its own time, or later if the branch was moved to the snapshot.
+    # A snapshot became current at its own time, or later if a branch was moved to the snapshot later.
     entries = [
         one.model_copy(update={"timestamp_ms": max(min(one.timestamp_ms, now), times.get(one.snapshot_id, 0))})
         for one in metadata.snapshot_log
@@ -146,7 +154,10 @@ def _at(one: Any, at: int) -> Any:
 def running_times(
     entries: Iterable[Snapshot | SnapshotLogEntry | MetadataLogEntry], now: int | None = None
 ) -> Iterator[int]:
-    """Yield each commit's time, raised to at least the previous time and, if `now` is given, lowered to `now`."""
+    """Yield each commit's time, raised to at least the previous commit's time.
+
+    If `now` is given, the times are lowered to at most `now`.
+    """
     times = (one.timestamp_ms if now is None else min(one.timestamp_ms, now) for one in entries)
     return itertools.accumulate(times, max)
 
@@ -162,7 +173,9 @@ def out_of_order(metadata: TableMetadata) -> bool:
 
 
 def milliseconds_ahead(metadata: TableMetadata, now: int) -> int:
-    """Return the number of milliseconds by which a table's last commit is ahead of `now`; 0 within the tolerance."""
+    """Return the number of milliseconds by which a table's last commit is later than `now`, or 0 within the
+    tolerance.
+    """
     over = last_time(metadata) - now
     return over if over > TOLERANCE else 0
 
@@ -171,7 +184,9 @@ _REFUSAL = re.compile(r"Expected sorted (?:snapshot|previous metadata) log entri
 
 
 def explain_refusal(message: str) -> str | None:
-    """Explain an error with which Spark rejects a table or a commit because of its times; return None for other errors.
+    """Return an explanation of Spark's error message if Spark rejected a table or a commit because of commit times.
+
+    Returns None for other messages.
 
     >>> explain_refusal("java.lang.IllegalArgumentException: [BUG] Expected sorted snapshot log entries.")[:63]
     'Spark refuses a table whose commits are dated out of order or i'

@@ -1,11 +1,11 @@
 """Detect that a lake was copied or moved, so that its tables refer to files in another location.
 
-Iceberg's metadata contains the full path of every file. The tables of a copied lake still refer to the first lake's
-files: a stream of the copy would write files into the first lake, and the copy's maintenance would delete files of the
-first lake. So each lake in a folder has a file with its id and its location, and a lake in another location is not
-opened.
+Iceberg's metadata contains the full path of every file. The tables of a copied lake still refer to the original lake's
+files: a stream on the copy would write files into the original lake, and maintenance of the copy would delete files of
+the original lake. So each lake in a folder has a file with its id and its location. A lake that is not at its recorded
+location is not opened.
 
-A location is a folder, whatever path leads to it: symbolic links, mounts and relative paths to one folder are the same
+A location is a folder, whatever path leads to it. Symbolic links, mounts and relative paths to one folder are the same
 location.
 """
 
@@ -25,16 +25,19 @@ from tailrace.lake.schema.lake_errors import CatalogError
 from tailrace.settings import Settings
 
 NOTE = "_lake.json"
-"""The name of the file in a lake's folder with the lake's id and location."""
+"""The name of the file, in a lake's folder, that records the lake's id and location."""
 
 
 class PlaceError(CatalogError):
-    """The lake is not at the location to which its tables refer: it was copied or moved."""
+    """The error that is raised if a lake was copied or moved, so that its tables refer to files in another location."""
 
 
 @dataclass(frozen=True)
 class LakeNote:
-    """The id of a lake, the path of its folder as used in its tables, and this path with symbolic links resolved."""
+    """A record of a lake's id and of its folder.
+
+    `place` is the folder's path as used in the lake's tables; `real` is this path with symbolic links resolved.
+    """
 
     id: str
     place: str
@@ -42,14 +45,14 @@ class LakeNote:
 
     @classmethod
     def of(cls, place: str) -> LakeNote:
-        """Create the note of a new lake."""
+        """Create the record of a lake whose folder is `place`, with a new id."""
         return cls(uuid.uuid4().hex, place, os.path.realpath(place))
 
     @classmethod
     def read(cls, folder: Path) -> LakeNote | None:
-        """Read the note in a folder; return None if the folder has no note.
+        """Read the record of a lake from the lake's folder; return None if the folder has no record.
 
-        Raises `PlaceError` if the note is unreadable.
+        Raises `PlaceError` if the record is unreadable.
         """
         try:
             return cls(**json.loads((folder / NOTE).read_text()))
@@ -62,7 +65,7 @@ class LakeNote:
             ) from None
 
     def write(self, folder: Path, *, anew: bool = False) -> None:
-        """Write the note into a folder atomically; unless `anew` is set, an existing note is kept."""
+        """Write the record into the lake's folder atomically. An existing record is replaced only if `anew` is set."""
         draft = folder / f".{NOTE}-{uuid.uuid4().hex[:8]}"
         draft.write_text(json.dumps(asdict(self), indent=1) + "\n")
         if not anew and (folder / NOTE).exists():
@@ -74,8 +77,8 @@ class LakeNote:
 def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> None:
     """Raise `PlaceError` if the lake's tables refer to files in another location.
 
-    `catalog` is the lake's SQLite file, if there is such a file. If `makes` is set, a note is written for a lake
-    without a note.
+    `catalog` is the path of the lake's SQLite catalog, or None for another kind of catalog. If `makes` is set and the
+    lake has no record of its location, a record is written.
     """
     if settings.on_s3:
         return
@@ -85,7 +88,7 @@ def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> Non
         named = places_of(rows_of(catalog)) if catalog is not None and is_inside(catalog, folder) else []
         note = LakeNote.of(next((one for one in named if not same_place(one, folder)), str(folder)))
         if makes:
-            # In a read-only lake, no note can be written.
+            # If the lake's folder is read-only, the record of its location cannot be written.
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
                 note.write(folder)
@@ -109,13 +112,16 @@ def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
 
 
 def is_copy(note: LakeNote) -> bool:
-    """Return True if the note's lake still exists at the note's location, so that a lake elsewhere is a copy."""
+    """Return True if a lake still exists at the location that the record `note` names.
+
+    If another folder has the same record, the lake in that folder is then a copy.
+    """
     there = Path(note.place)
     if not there.is_dir():
         return False
     with suppress(PlaceError):
         other = LakeNote.read(there)
-        # A lake that was created by an early version has no note.
+        # A lake from an early version of Tailrace has a catalog file, but no record of its location.
         return other.id == note.id if other is not None else (there / "catalog.db").exists()
     return True
 
@@ -130,12 +136,12 @@ def same_place(place: str, folder: Path) -> bool:
 
 
 def is_inside(file: Path, folder: Path) -> bool:
-    """Return True if a file is directly in a folder, so that it moves with the folder."""
+    """Return True if a file is directly in a folder, so that moving the folder also moves the file."""
     return same_place(str(file.parent), folder)
 
 
 def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
-    """List the namespace, name and metadata location of each table in an SQLite catalog.
+    """List the namespace, name and metadata file's location of each table in an SQLite catalog.
 
     The list is empty if the catalog does not exist or cannot be read.
     """
@@ -148,7 +154,7 @@ def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
 
 
 def places_of(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """List the warehouse folders of a catalog's tables, from their metadata locations.
+    """List the warehouse folders of a catalog's tables, according to the locations of the tables' metadata files.
 
     >>> places_of([("main", "rides", "file:///srv/lake/main/rides/metadata/00001-a.metadata.json")])
     ['/srv/lake']
@@ -162,7 +168,7 @@ def places_of(rows: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def path_of(address: str) -> str:
-    """Return the path of a local file from any form of its address.
+    """Return the path of a local file from any form of its address; return the address of any other file unchanged.
 
     >>> path_of("file:///srv/a"), path_of("file:/srv/a"), path_of("/srv/a"), path_of("s3://b/a")
     ('/srv/a', '/srv/a', '/srv/a', 's3://b/a')

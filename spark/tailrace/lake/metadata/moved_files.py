@@ -1,8 +1,8 @@
 """Rewrite the files that contain addresses of a moved table's files: metadata, manifest lists, manifests, delete files.
 
 No file is overwritten. A new file is written next to each old file, and the caller switches the catalog to the new
-metadata. Until then the table is unchanged; an interrupted relocation leaves only files that do not belong to any
-snapshot.
+metadata. Until this switch, the table is unchanged. An interrupted relocation leaves only files that do not belong to
+any snapshot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.lake.metadata.avro_values import AvroFile
 from tailrace.lake.metadata.lake_place import PlaceError, path_of
 
 _DELETED = 2147483546
-"""The id of the column in delete files that names the data file of each deleted row."""
+"""The id of a delete file's column that has, for each deleted row, the address of the row's data file."""
 
 _PATHS = ("file_path", "referenced_data_file")
 _POSITION_DELETES = 1
@@ -32,9 +32,10 @@ _POSITION_DELETES = 1
 
 @dataclass
 class Renaming:
-    """The mapping from a lake's former folders, under all paths that its tables use for them, to its present folder.
+    """Maps addresses in a lake's former folders to its present folder, and rewrites files that contain such addresses.
 
-    `files` is the number of rewritten files; `elsewhere` has the data files outside the lake.
+    `before` has all paths that the lake's tables use for the former folders. `files` is the number of rewritten files;
+    `elsewhere` has the addresses of data files outside the lake.
     """
 
     before: Sequence[str]
@@ -44,9 +45,12 @@ class Renaming:
     _done: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def new_address(self, address: str) -> str | None:
-        """Return the new address of a file or folder in the old address's form, or None if it is outside the lake."""
+        """Return the new address of a file or folder, or None if the file or folder is outside the lake.
+
+        The new address has the same form as the old address, such as a path or a `file:` URL.
+        """
         path = path_of(address)
-        # The longest path is tried first, because one folder may be inside another folder.
+        # The longest folder path is tried first, because one folder may be inside another folder.
         for one in sorted((self.now, *self.before), key=len, reverse=True):
             if path == one or path.startswith(f"{one}/"):
                 return f"{address[: len(address) - len(path)]}{self.now}{path[len(one) :]}"
@@ -68,7 +72,7 @@ class Renaming:
         return self._write(f"{at.rpartition('/')[0]}/{name}", json.dumps(made).encode())
 
     def _json(self, value: Any) -> Any:
-        """Replace each text in a JSON value that is an address inside the lake."""
+        """Return a JSON value in which each text that is an address inside the lake is replaced by the new address."""
         if isinstance(value, dict):
             return {name: self._json(one) for name, one in value.items()}
         if isinstance(value, list):
@@ -106,7 +110,7 @@ class Renaming:
         return held
 
     def _deletes(self, at: str) -> tuple[str, int]:
-        """Rewrite a delete file, whose rows contain data files' addresses; return the new file's address and size."""
+        """Rewrite a delete file, whose rows contain addresses of data files; return the new file's address and size."""
         rows = pq.read_table(self._path(at))
         paths = rows["file_path"]
         named = {path: self.new_address(path) or path for path in pc.unique(paths).to_pylist()}
@@ -118,9 +122,10 @@ class Renaming:
         return new, Path(path_of(new)).stat().st_size
 
     def _once(self, address: str, write: Any) -> tuple[str, int]:
-        """Rewrite a shared file only once; return its new address and size.
+        """Rewrite a file unless this was already done; return the file's new address and size.
 
-        A file outside the lake is not rewritten.
+        A file to which several files refer is rewritten only once. A file outside the lake is not rewritten, and keeps
+        its address.
         """
         if address not in self._done:
             at = self.new_address(address)

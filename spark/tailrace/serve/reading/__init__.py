@@ -1,1 +1,1 @@
-"""Bounded queries on a lake for the pages; the results of each query are rows and cells."""
+"""Read a lake for the pages, with limits on time, memory and rows."""

@@ -1,4 +1,4 @@
-"""A grid over event time. Its lines are the stream, each backfill, and late records (included by a backfill or not).
+"""A grid over event time, with lines for the stream, for the backfills, and for late records.
 
 DuckDB counts the rows and reads only two columns of the answers and of the late records. Files without a row in the
 range are not opened.
@@ -27,10 +27,10 @@ MOST_LINES = 10
 
 @dataclass(frozen=True)
 class GridLine:
-    """A line of a grid: what computed its rows, and the number of rows in each column.
+    """A line of a grid: the kind of run that computed the line's rows, and the number of rows in each column.
 
-    `kind` is `stream`, `backfill`, `taken` (late records that are in an answer by now) or `late` (late records that are
-    in no answer). `generation` is None if the line does not belong to a single generation.
+    `kind` is `stream`, `backfill`, `taken` (late records that a backfill has included in an answer) or `late` (late
+    records that are in no answer). `generation` is None if the line does not belong to a single generation.
     """
 
     kind: str
@@ -42,13 +42,16 @@ class GridLine:
 
     @property
     def most(self) -> int:
-        """The largest of the line's counts."""
+        """The largest count in the line."""
         return max(self.counts, default=0)
 
 
 @dataclass(frozen=True)
 class EventGrid:
-    """A grid over a range of event time. `outside` counts the rows of windows without bounds, which have no column."""
+    """A grid over a range of event time.
+
+    `outside` is the number of rows whose windows have no bounds. These rows are in no column.
+    """
 
     range: TimeRange
     unit: str
@@ -64,9 +67,9 @@ def extent(session: Session, named: RowRelation, late: RowRelation | None) -> Ti
 
 
 def _bounds(session: Session, named: RowRelation) -> list[int]:
-    """Return the first and the last instant of the rows, except for rows at the end of time.
+    """Return the first and the last event time of the rows. Rows whose event time is the end of time do not count.
 
-    The result is empty if there are no rows, or only rows at the end of time.
+    The result is empty if no row has an earlier event time.
     """
     if named.span is not None and named.span[1] < END_OF_TIME - 1:
         return [*named.span]
@@ -75,7 +78,7 @@ def _bounds(session: Session, named: RowRelation) -> list[int]:
 
 
 def whole_units(range: TimeRange, step: int) -> TimeRange:
-    """Extend a range to whole units at both ends; the result is the range that a grid shows."""
+    """Extend a range to whole units of the grid at both ends. The result is the range that the grid shows."""
     columns = columns_of(choose_unit(range, step), range)
     return TimeRange(columns[0].range.first, columns[-1].range.last)
 
@@ -90,10 +93,10 @@ def event_grid(
     step: int = 0,
     unbounded: bool,
 ) -> EventGrid:
-    """Count a stage's rows in a range, by the run that computed them and by units of event time that fit on a page.
+    """Count a stage's rows in a range, for each run and each unit of event time.
 
-    `step` is the time between the ends of consecutive windows, in microseconds. If `unbounded` is True, rows at the end
-    of time are counted as well.
+    The unit is chosen so that the columns fit on a page. `step` is the time between the ends of consecutive windows, in
+    microseconds. If `unbounded` is True, rows at the end of time are counted as well.
     """
     unit = choose_unit(range, step)
     columns = columns_of(unit, range)
@@ -132,9 +135,9 @@ def _fill(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> t
 def _lines(
     counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Yield a line for each generation: first the streams, then the backfills that computed the most rows.
+    """Yield the lines of the streams' generations, and then a line for each backfill that computed many rows.
 
-    All other backfills share one line.
+    At most `MOST_LINES` backfills have a separate line; all other backfills share one line.
     """
     by_generation = {run.generation: run for run in runs}
     backfills: list[GridLine] = []
@@ -158,7 +161,7 @@ def _lines(
 def _late_lines(
     session: Session, late: RowRelation, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Yield a line for late records that a backfill has included, and a line for all other late records."""
+    """Yield a line for the late records that a backfill has included, and a line for all other late records."""
     taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
     judged = (
         f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
@@ -190,14 +193,14 @@ class AnswerList:
 def answer_list(
     session: Session, rows: StageRows, named: RowRelation, range: TimeRange, page: int, generation: int | None = None
 ) -> AnswerList:
-    """Read one page of a stage's rows in a range, ordered by event time and key; DuckDB cuts long texts as it reads."""
+    """Read one page of a stage's rows in a range, ordered by event time and key. DuckDB cuts long texts."""
     columns = (*rows.keys, *rows.values, *rows.version)
     items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
     spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
     spans = spans or [f"{named.at} AS _start"]
     of = "" if generation is None else "AND generation = ?"
     order = ", ".join([spans[0].partition(" AS ")[0], *map(name_of, rows.keys)])
-    # Compute digests and cut texts for the rows of this page only.
+    # Select the page's rows first, so that digests are computed and texts are cut for these rows only.
     chosen = (
         f"SELECT * FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} ORDER BY {order} LIMIT ? OFFSET ?"
     )

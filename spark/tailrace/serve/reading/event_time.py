@@ -1,4 +1,4 @@
-"""Divide event time into the columns of a grid; a column is a century, a minute, or a unit in between.
+"""Divide event time into the columns of a grid. All columns have the same unit, from a minute to a century.
 
 The number of columns on a page is limited.
 """
@@ -26,7 +26,7 @@ _NAMES = {"month": "%B %Y", "day": "%-d %B %Y", "hour": "%-d %B %Y, %H:00", "min
 
 
 class RangeError(TailraceError, ValueError):
-    """A range of event time that a page cannot show."""
+    """Raised for a range of event time that a page cannot show."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Column:
 
 
 def columns_of(unit: str, range: TimeRange) -> list[Column]:
-    """Divide a range into columns of one unit; the first and the last column extend to whole units.
+    """Divide a range into columns of one unit. The range is first extended to whole units at both ends.
 
     >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T22:00Z", "2013-03-09T02:00Z"))]
     ['22', '23', '9 Mar', '01']
@@ -98,8 +98,10 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
 
 
 def choose_unit(range: TimeRange, step: int = 0) -> str:
-    """Choose the finest unit whose columns fit into a grid of the range. Windows that start a `step` apart must leave
-    no column empty.
+    """Choose the finest unit whose columns fit into a grid of the range.
+
+    `step` is the time between the starts of consecutive windows, in microseconds. A unit that is shorter than `step`
+    would leave columns empty, so a longer unit is preferred.
 
     >>> choose_unit(TimeRange.of("2013-01-01", "2013-04-01")), choose_unit(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
@@ -110,26 +112,26 @@ def choose_unit(range: TimeRange, step: int = 0) -> str:
     units = [*reversed([*_LENGTHS]), *reversed([*UNITS])]
     fits = [unit for unit in units if _room(unit, range)] or ["century"]
     coarse = next((unit for unit in fits if _length(unit) >= step), fits[-1])
-    # There is no unit of one week: within a month, weekly windows are shown by day.
+    # No unit has the length of a week, so weekly windows within a month are shown by day.
     several = range.last - range.first > step and len(columns_of(coarse, range)) == 1
     return fits[0] if several else coarse
 
 
 def _room(unit: str, range: TimeRange) -> bool:
-    """Return True if the range, divided into this unit, has few enough columns for a grid."""
+    """Return True if a grid has room for all columns of this unit in the range."""
     if (range.last - range.first) / _length(unit) > MOST_COLUMNS:
         return False
     return len(columns_of(unit, range)) <= MOST_COLUMNS
 
 
 def _length(unit: str) -> int:
-    """Return the maximum length of a unit, in microseconds."""
+    """Return the maximum length of a unit in microseconds; the maximum length of a month is 31 days."""
     length = _LENGTHS.get(unit) or timedelta(days=31 if unit == "month" else 366 * UNITS[unit])
     return length // timedelta(microseconds=1)
 
 
 def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
-    """List the whole units that contain a range, widest first, with their names: a page links back to these ranges.
+    """List the names and ranges of the units that contain a range, longest unit first. A page links to these ranges.
 
     >>> [name for name, _ in wider(TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z"))]
     ['2013', 'March 2013', '8 March 2013', '8 March 2013, 15:00']
@@ -164,9 +166,10 @@ def _next(unit: str, at: datetime) -> datetime | None:
 
 
 def _label(unit: str, at: datetime, *, first: bool = True) -> str:
-    """Return a column's label: the value of its unit, or of a larger unit that begins with the column.
+    """Return a column's label, such as the hour or, for the first hour of a day, the date.
 
-    The first column of a grid always shows the value of its unit.
+    If the column is the first column of a larger unit, such as a month, the label names the larger unit. The label of a
+    grid's first column always names the column's unit.
     """
     if years := UNITS.get(unit):
         return f"{at.year}" if years == 1 else f"{at.year // years * years}s"
@@ -181,7 +184,7 @@ def _name(unit: str, at: datetime) -> str:
 
 
 def start_sql(unit: str, micros: str) -> str:
-    """Return the DuckDB SQL for the start of the unit that contains an instant; both times are in microseconds."""
+    """Return the DuckDB SQL for the start of the unit that contains an instant; all times are in microseconds."""
     at = f"make_timestamp({micros})"
     if (years := UNITS.get(unit, 1)) > 1:
         return f"epoch_us(make_timestamp(greatest(1, year({at}) // {years} * {years}), 1, 1, 0, 0, 0))"

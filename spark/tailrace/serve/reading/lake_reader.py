@@ -1,7 +1,7 @@
-"""Read a lake's tables for a page with DuckDB: a few pages at the same time, each with a time limit.
+"""Read a lake's tables for the pages with DuckDB; only a few pages read at the same time, each with a time limit.
 
 The process keeps an in-memory database, whose size is limited by `TAILRACE_MEMORY`, and the statistics of at most
-`TAILRACE_SERVE_FILES` files. pyiceberg uses the statistics to plan which files are read, and DuckDB reads only the
+`TAILRACE_SERVE_FILES` files. pyiceberg uses the statistics to decide which files are read, and DuckDB reads only the
 columns that a query names.
 """
 
@@ -32,11 +32,11 @@ from tailrace.serve.reading.shown_text import CUT
 from tailrace.settings import Settings
 
 AT_ONCE = 4
-"""The maximum number of pages that read at the same time; a further page waits until another page is done."""
+"""The maximum number of pages that read the lake at the same time; a further page waits until another page is done."""
 
 
 class SlowError(TailraceError, TimeoutError):
-    """A page took longer to read than its time limit, or waited that long for other pages."""
+    """A page took longer than its time limit to read the lake, or waited that long for other pages to finish."""
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - it never leaves this module
@@ -45,9 +45,9 @@ class _TimeIsUp(Exception):  # noqa: N818 - it never leaves this module
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of a lake for pages.
+    """A reader that opens the tables of a lake for the pages.
 
-    `rows` is the maximum number of rows on a page; `seconds` is the maximum time for which a page reads.
+    `rows` is the maximum number of rows on a page; `seconds` is the maximum time for which a page may read the lake.
     """
 
     lake: Lake
@@ -79,7 +79,7 @@ class Reader:
         cursor = self.database.cursor()
 
         def stop() -> None:
-            # The page may have been finished just before the timer fired.
+            # The page may have finished reading just before the timer fired.
             with suppress(duckdb.Error):
                 cursor.interrupt()
 
@@ -103,7 +103,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Session:
-    """The reads for one page, from tables that do not change in the meantime.
+    """The queries for one page. All queries of a session read the same snapshot of each table.
 
     No query starts after the instant `until` of the monotonic clock.
     """
@@ -116,23 +116,27 @@ class Session:
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
-        """Yield the name of a relation of some columns of a table, valid within the block; `where` only skips files."""
+        """Yield the name of a relation that contains some columns of a table and is valid within the block.
+
+        `where` only skips whole files; the relation may contain rows that do not match `where`.
+        """
         scan = table.scan(row_filter=where, selected_fields=tuple(columns))
         with scan_files(self.cursor, table, scan, self._files(table, where)) as name:
             yield name
 
     def _files(self, table: Table, where: Filter) -> list[FileScanTask]:
-        """Return the files to read; a table's files are planned only once per filter."""
+        """Return the files of a table to read. A session determines the files only once per table and filter."""
         place = table.metadata_location, repr(where)
         if place not in self._planned:
             self._planned[place] = list(table.scan(row_filter=where).plan_files())
         return self._planned[place]
 
     def bounds(self, table: Table, where: Filter, column: str) -> tuple[int, int] | None:
-        """Return the lowest and highest instant of a column in the files that match `where`, from file statistics.
+        """Return the lowest and highest instant of a column, from the statistics of the files that match `where`.
 
         Returns None if there are no files, if any of the files has deletions, or if the statistics of any file lack the
-        bounds. If `where` filters by partition only, rows that do not match `where` have no effect on the bounds.
+        bounds. The bounds also cover rows of these files that do not match `where`, unless `where` filters only by
+        partition.
         """
         tasks = self._files(table, where)
         if any(task.delete_files for task in tasks):
@@ -152,13 +156,13 @@ class Session:
         return self.all(query, values)[0]
 
     def known_as(self, name: str, rows: pa.Table) -> str:
-        """Register rows of this process as a relation of the session, and return the relation's name."""
+        """Register an Arrow table as a relation with this name, and return the name."""
         self.cursor.register(name, rows)
         return name
 
 
 def cut_columns(schema: Schema, names: Sequence[str], prefix: str = "") -> list[str]:
-    """Return the SELECT items for some columns; DuckDB cuts long texts, so that a page never holds a whole text."""
+    """Return the SELECT items for some columns. DuckDB cuts long texts, so that a page never loads a whole text."""
     return [f"{_cut(schema.find_field(name), prefix)} AS {name_of(name)}" for name in names]
 
 
@@ -175,9 +179,9 @@ def _cut(field: NestedField, prefix: str) -> str:
 
 
 def digest_of(names: Sequence[str], prefix: str = "") -> str:
-    """Return the SQL for a key's digest; links use the digest because a key may have any length and characters.
+    """Return the SQL for a key's digest. Links contain the digest because a key may have any length and any characters.
 
-    Each part is preceded by its length, so that different keys never have the same text.
+    Each part of the key is preceded by its length, so that different keys never have the same text.
     """
     texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)
     parts = (f"coalesce(strlen({text}) || ':' || {text}, '-')" for text in texts)

@@ -1,4 +1,4 @@
-"""Find the records for a search text and describe what happened to each record, with links to its windows."""
+"""Find the records for a search text and describe what happened to each record, with links to the record's windows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ _CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
 
 
 Outcome: TypeAlias = "tuple[Step, Mapping[str, str] | None]"
-"""The outcome of a record in one definition, and the query of the page of the record's window. The query is None if
-there is no such page.
+"""The outcome of a record in one definition, and the query parameters that address the record's window.
+
+The query parameters are None if the window has no page.
 """
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The records that a search found, each with its outcomes. `says` gives the reason if no record was found."""
+    """The records that a search found, with the outcomes of each record. `says` states why no record was found."""
 
     records: tuple[tuple[LandedRecord, tuple[Outcome, ...]], ...] = ()
     rejected: tuple[RejectedRecord, ...] = ()
@@ -62,8 +63,9 @@ def parse_wanted(text: str) -> Wanted:
 
 
 def search(session: Session, stage: Definition, text: str) -> SearchResult:
-    """Find the records that a text names in the logs of a definition, and the outcome of each record in each
-    definition.
+    """Find the records that match a search text in a stage's logs, and the outcomes of each record.
+
+    A record has one outcome in each definition that processes the record.
     """
     asked = parse_wanted(text)
     rows = None if asked.offset is None else partial(_at_place, session, asked)
@@ -84,9 +86,9 @@ def search(session: Session, stage: Definition, text: str) -> SearchResult:
 
 
 def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
-    """Read the rows at a position with DuckDB, because statistics exclude few files.
+    """Read the rows at a position in a source with DuckDB.
 
-    Nearly every file of a log has a row with a small offset.
+    Statistics exclude few files from this search, because nearly every file of a log has a row with a small offset.
     """
     source = str(asked.source)
     with session.relation(table, where) as name:
@@ -102,7 +104,7 @@ def _window_query(session: Session, stage: Definition, step: Step) -> Mapping[st
 
 
 def _digest(session: Session, stage: Definition, step: InWindow) -> str:
-    """Return the key's digest, which web addresses contain in place of the key (`digest_of`)."""
+    """Return the digest of a key (`digest_of`). Web addresses contain the digest in place of the key."""
     own = tables_of(stage)
     schema, keys = iceberg_schema(own.ledger).as_arrow(), own.keys
     if not keys:

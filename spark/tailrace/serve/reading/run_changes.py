@@ -1,4 +1,4 @@
-"""What a run changed, row by row: the answer before, the answer after, and the reason."""
+"""List the rows that a run changed: the answers before and after the run, and the reason for each change."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tailrace.serve.reading.shown_text import count_text
 
 @dataclass(frozen=True)
 class Change:
-    """A row that a run changed: its key (cut), its window or instant, its values before and after the run, and the
-    reason.
+    """A row that a run changed: its key (cut), its window or instant, its values, and the reason for the change.
 
-    `before` is None for a new row, and `after` is None for a retracted row. Links name the row by `key`.
+    `before` is None for a new row, and `after` is None for a retracted row. `key` is the digest of the row's key for
+    links.
     """
 
     columns: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeList:
-    """One page of a run's changes, by event time; `values` names the columns that a change shows before and after."""
+    """One page of a run's changes, ordered by event time. `values` names the columns that the page shows."""
 
     values: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -64,7 +64,8 @@ def _window_changes(
     schema = ledger.schema()
     keys = [name for name in own.keys if name in schema.column_names]
     by = ", ".join(map(name_of, (*keys, *SPAN)))
-    # A retraction has the retracted value. In discarding mode, a pane also has the whole answer in the column `answer`.
+    # A retraction contains the retracted value. In discarding mode, a pane also has the whole answer in the column
+    # `answer`.
     answer = ["answer"] if "answer" in schema.column_names else []
     columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values, *answer]
     epoch = -1 if run.log_epoch is None else run.log_epoch
@@ -101,8 +102,9 @@ def _window_changes(
 
 
 def _packed(items: Sequence[str]) -> str:
-    """Return the SQL of a struct of a row's values. The struct also has the pane's index, because SQL allows no empty
-    struct.
+    """Return the SQL of a struct of a row's values.
+
+    The struct also contains the pane's index, because SQL allows no empty struct.
     """
     fields = [f"{name} := {value}" for value, _, name in (item.rpartition(" AS ") for item in items)]
     return f"struct_pack({', '.join(['_index := pane_index', *fields])})"

@@ -1,4 +1,4 @@
-"""Format table values for a page: cut to a maximum length, and without characters that hide or reverse other text.
+"""Format table values for a page: cut long values, and replace characters that hide or reverse other text.
 
 Templates escape all values. This module handles what escaping does not: very long texts, invisible characters, and
 characters that change the direction of the surrounding text.
@@ -13,10 +13,10 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.plots.plot import format_value
 
 CUT = 160
-"""The maximum number of characters of a value that a page shows."""
+"""The maximum number of characters that a page shows of a value."""
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-"""The Unicode categories of characters that are shown as code points: controls, directions, separators."""
+"""The Unicode categories of characters that pages show as code points, such as control and format characters."""
 
 
 def value_text(value: object, most: int = CUT) -> str:

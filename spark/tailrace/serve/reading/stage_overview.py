@@ -1,4 +1,4 @@
-"""The state of each stage: its watermark and what holds it back, epochs, windows, late records, and runs."""
+"""The state of each stage: watermark, partitions that hold it back, epochs, windows, late records, and runs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tailrace.serve.reading.lake_reader import Session
 from tailrace.serve.reading.shown_text import count_text
 
 NAMED = 3
-"""The maximum number of partitions that the overview names as holding a watermark back."""
+"""The maximum number of partitions that the overview names for each stage as the cause of a low watermark."""
 
 LAST = 3
-"""The maximum number of runs that the overview shows for a stage."""
+"""The maximum number of runs that the overview shows for each stage."""
 
 
 @dataclass(frozen=True)
 class StageState:
-    """The state of a stage for the overview: the status of the stage and of its logs, and the backfills that it lacks.
+    """The state of a stage for the overview: the status of the stage and of its logs, and the missing corrections.
 
     `own` is None if no stream has created the stage's tables yet. `late_left` counts the late records that no backfill
     has included in an answer; `late_left` is None if the stage has no report on late records. `lacks` lists the
@@ -54,18 +54,18 @@ class StageState:
 
     @property
     def held_by(self) -> str:
-        """The names of the partitions or logs that hold the watermark back."""
+        """The names of the partitions or logs with the lowest watermark, which hold the stage's watermark back."""
         return held_by(self.logs)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The last runs that computed a range, latest first."""
+        """The last runs of the stage other than streams, latest first."""
         own = () if self.own is None else self.own.runs
         return tuple(run for run in own if run.kind != "stream")[-LAST:][::-1]
 
 
 def tables_digest(lake: Lake, stages: Sequence[Definition]) -> str:
-    """Return a text that changes whenever a table of the stages or of their logs changes."""
+    """Return a digest that changes whenever a table of the stages or a table of their logs changes."""
     names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
     names += [log.name for stage in stages for log in stage.sources]
     found = [(name, table.metadata_location) for name in dict.fromkeys(names) if (table := lake.find(name)) is not None]
@@ -73,7 +73,7 @@ def tables_digest(lake: Lake, stages: Sequence[Definition]) -> str:
 
 
 class LastStates:
-    """The state of each stage at the last read, so that pages that refresh at the same time share one read."""
+    """A cache of the last state that was read for each stage; pages that refresh at the same time share one read."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, StageState]] = {}
@@ -99,9 +99,9 @@ def stage_state(session: Session, stage: Definition) -> StageState:
 
 
 def held_by(logs: Sequence[LogStatus]) -> str:
-    """Return the names of the partitions that hold the watermark back.
+    """Return the names of the partitions that hold the watermark back, as one text.
 
-    If a log has only one partition, the log's name is returned instead, but only if there are several logs.
+    A log that has only one partition appears under the log's name. If the stage reads only this log, the text is empty.
     """
     there = [log for log in logs if log.progress is not None and not log.progress.all_idle]
     least = min((log.progress.watermark for log in there if log.progress is not None), default=None)
@@ -119,7 +119,7 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 def late_state(session: Session, stage: Definition) -> LateReport | None:
     """Report on a stage's late records.
 
-    Returns None if this kind of stage has no such report, or if there are no tables of this definition.
+    Returns None if this kind of stage has no such report, or if the stage has no tables with the current definition.
     """
     lake = session.lake
     if not stage.repairs_late or not lake.has(ledger_name(stage.name)):
@@ -132,7 +132,7 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
 
 
 def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group the late records of a ledger by SQL in DuckDB, as `late_records.group_late_rows` does."""
+    """Group the late records of a ledger with DuckDB; the groups are the same as in `late_records.group_late_rows`."""
     items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
     with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
         counts = "count(*) AS count_all, max(behind) AS behind_max"
@@ -140,5 +140,5 @@ def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[
 
 
 def runs_of(lake: Lake, stage: Definition) -> list[Run]:
-    """List a stage's runs in the order of their generations; empty if there is no table of runs."""
+    """List a stage's runs in the order of their generations. The list is empty if the stage has no table of runs."""
     return Runs(lake, stage).all() if lake.has(runs_name(stage.name)) else []

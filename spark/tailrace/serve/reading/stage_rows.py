@@ -28,7 +28,7 @@ ALL = TimeRange(BEGINNING, END_OF_TIME)
 
 
 class NoTablesError(LookupError):
-    """No stream has created the tables of a stage yet."""
+    """Raised if no stream has created the tables of a stage yet."""
 
 
 class RowRelation(NamedTuple):
@@ -62,7 +62,7 @@ class StageRows:
         if table is None:
             raise NoTablesError(stage.name)
         there = set(table.schema().column_names)
-        # A table of a different or older definition may lack columns; show only the columns that it has.
+        # A table of a different or older definition may lack columns, so show only columns that the table has.
         keys = tuple(name for name in own.keys if name in there)
         values = tuple(name for name in own.values if name in there and name not in own.keys)
         return cls(own, table, keys, values, answers is None)
@@ -85,11 +85,14 @@ class StageRows:
 
     @contextmanager
     def open_rows(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[RowRelation]:
-        """Yield a relation of the rows that is valid within the block; files without a row in the range are skipped."""
+        """Yield a relation of the rows in a range. The relation is valid within the block.
+
+        Files without a row in the range are skipped.
+        """
         wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
         if self.of_ledger:
-            # To find the current answers, the key and the version are enough; to find the current rows of records, all
-            # values are needed.
+            # The key and the version are enough to find the current answers of windows. All values are needed to find
+            # the current rows of a map or a join.
             rows = self.own.runs is not None and not self.windowed
             wanted = {"*"} if rows else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
@@ -109,14 +112,14 @@ class StageRows:
         if self.windowed:
             return self._latest_panes(name)
         if self.own.runs is None:
-            # Rows of this kind of definition are never retracted.
+            # A definition without a table of runs never retracts rows.
             return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
         columns = self.table.schema().column_names
         return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
 
     def _latest_panes(self, name: str) -> str:
         by = ", ".join(map(name_of, (*self.keys, *SPAN)))
-        # A retraction shares the version of the pane that replaces the retracted answer (rule V1).
+        # A retraction has the same version as the pane that replaces the retracted answer (rule V1).
         order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
         place = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
         panes = f"SELECT *, {place} FROM {name} WHERE kind = '{PANE}'"
@@ -124,13 +127,16 @@ class StageRows:
 
 
 def instant_sql(timed: str) -> str:
-    """Return the SQL for a row's event time in microseconds: for a window, the window's last instant (V5)."""
+    """Return the SQL for a row's event time in microseconds. The event time of a window is its last instant (V5)."""
     moment = f"epoch_us({name_of(timed)})"
     return f"({moment} - 1)" if timed == SPAN[1] else moment
 
 
 def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
-    """Return a filter for the files that may hold rows of a range, based on the column of the rows' event time."""
+    """Return a filter for the files that may contain rows of a range.
+
+    `timed` is the column that determines the rows' event time.
+    """
     terms = list(where)
     # A window's end is one microsecond after its last instant.
     step = int(timed == SPAN[1])
@@ -143,7 +149,7 @@ def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
 
 @contextmanager
 def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[RowRelation | None]:
-    """Yield a relation of the records that were too late for a definition, or None if there is no such relation."""
+    """Yield a relation of the records that were too late for a definition; None if there is no such relation."""
     ledger = session.lake.find(ledger_name(name))
     timed = SPAN[1] if windowed else PANE_TIME
     if ledger is None or timed not in ledger.schema().column_names:

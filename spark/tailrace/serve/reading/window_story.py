@@ -1,4 +1,4 @@
-"""The history of one key's window: its panes in order, its late records, its records, and a plot of all these."""
+"""The history of a window of one key: its panes in order, its late records, its records, and a plot of the history."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tailrace.serve.reading.shown_text import value_text, window_text
 from tailrace.trace.key_history import LedgerLate, LedgerPane, ledger_late, ledger_pane
 
 MOST_PANES = 200
-"""The maximum number of panes of a window that are shown; if there are more, the latest panes are shown."""
+"""The maximum number of panes that a page shows for a window; if there are more, the page shows the latest panes."""
 
 MOST_RECORDS = 500
-"""The maximum number of records of a window that are drawn; if there are more, the first to arrive are drawn."""
+"""The maximum number of records that a plot shows for a window; the records that arrived first are shown."""
 
 _FIRED = ("timing", "retraction", "is_last", "watermark", "processing_time", "writer")
 _INSTANTS = {*SPAN, "watermark", "processing_time", "event_time"}
@@ -37,7 +37,7 @@ _OF_LATE = ("event_time", "epoch", "behind", "reason", "source_epoch", "source_p
 
 @dataclass(frozen=True)
 class WindowStory:
-    """What happened to one window of a key, as far as a page shows it.
+    """The history of one window of a key, limited to the size of a page.
 
     `key` has the values of the key's columns, cut to the length that a page shows. `cut` is True if the window has more
     panes than the page shows. `records` is None if the log alone does not determine which records are in the window.
@@ -58,7 +58,7 @@ class WindowStory:
 
     @property
     def answer(self) -> LedgerPane | None:
-        """The pane of the current answer; None if the answer was retracted or there is no answer."""
+        """The pane with the current answer. None if the answer was retracted or the window has no answer yet."""
         own = [pane for pane in self.panes if (pane.window.start, pane.window.end) == self._span]
         return own[-1] if own and not own[-1].retraction else None
 
@@ -86,7 +86,7 @@ class WindowStory:
         return next((pane.answer[name] for pane in self.panes if pane.answer.get(name) is not None), None)
 
     def plot(self, value: str | None = None) -> PanePlot:
-        """Plot the history of one of the results."""
+        """Plot the history of one result column of the window."""
         name = value if value in self.drawn_values else self.drawn_values[0]
         key = ", ".join(f"{column} = {value_text(one)}" for column, one in self.key.items()) or "all"
         return PanePlot(
@@ -105,14 +105,14 @@ def _is_number(value: object) -> bool:
 
 
 def _drawn_value(value: object) -> Value:
-    """Convert a result for the plot: a number stays a number, any other value becomes text, which is cut."""
+    """Convert a result for the plot: a number stays a number, and any other value becomes a text of limited length."""
     if isinstance(value, Decimal):
         return float(value)
     return value if isinstance(value, int | float) or value is None else value_text(value)
 
 
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
-    """Read the history of a window of the key with this digest; None if the ledger has no row for the window.
+    """Read the history of a window; return None if the ledger has no row for the window. `key` is the key's digest.
 
     If windows merge, the history also includes the panes of the key's windows that touch this window.
     """
@@ -160,7 +160,10 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
 
 
 def _files_of_window(pipeline: Pipeline, window: TimeRange) -> Filter:
-    """Select the files that may have rows of the window or, if windows merge, of the windows that touch it."""
+    """Select the files that may have rows of the window.
+
+    If windows merge, also select the files that may have rows of windows that touch this window.
+    """
     where = [among("kind", (PANE, LATE)), up_to("window_start", window.last if pipeline.where.merges else window.first)]
     return every(*where, since("window_end", window.first if pipeline.where.merges else window.last))
 
@@ -176,10 +179,10 @@ def _order_panes(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple
 def _records(
     session: Session, pipeline: Pipeline, window: TimeRange, key: str, late: Sequence[LedgerLate]
 ) -> tuple[PlotRecord, ...] | None:
-    """Read the log's records of the window; None if the log alone does not determine these records.
+    """Read the log's records of the window; return None if the log alone does not determine these records.
 
-    The records of a session are all records of the key within the session's bounds: any record there would have merged
-    into the session.
+    The records of a session are all records of the key within the session's bounds, because any record within the
+    bounds would have been merged into the session.
     """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
     # A custom window does not necessarily contain the event times of its records.
@@ -211,7 +214,7 @@ def _records(
 
 
 def _clock(ledger: Any, panes: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Read the changes of the watermark from the commits that still exist, and from the panes."""
+    """Read the changes of the watermark from the panes, and from the commits of the ledger that have not expired."""
     steps = {(int(row["processing_time"]), int(row["watermark"])) for row in panes if row["watermark"] is not None}
     for snapshot in lineage(ledger, head_of(ledger).snapshot):
         properties = properties_of(snapshot)

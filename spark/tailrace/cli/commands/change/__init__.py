@@ -1,1 +1,1 @@
-"""Commands that change tables, send messages to a running stream, or make up logs."""
+"""Commands that change tables, send signals or watermark declarations to a running stream, or generate sample logs."""

@@ -1,4 +1,4 @@
-"""`tailrace apply` and `tailrace rollback`: switch tables to a changed definition, and back to an earlier one."""
+"""`tailrace apply` and `tailrace rollback`: switch tables to a changed definition, or back to an earlier definition."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def apply(
 ) -> None:
     """Build a generation of a changed definition from the log, beside the current generation, and switch to it.
 
-    A stream that lands records goes on meanwhile. After the switch, the stream stops folding the old definition. This
-    command then folds the log's new epochs until a stream of the new definition takes over, or until it is stopped
-    (exit status 130). If two of these commands run at once, the later one goes on, and the earlier one gives way (exit
-    status 4).
+    A stream that lands records keeps running while the generation is built. After the switch, the stream stops folding
+    the old definition. This command then folds the log's new epochs until a stream of the new definition takes over, or
+    until a signal stops the command (exit status 130). If two `apply` commands run at once, the later command
+    continues, and the earlier command stops without a switch (exit status 4).
     """
     pipeline, settings = load(definition), settings_on(engine)
     output = output_for(settings, json=json)
@@ -94,7 +94,7 @@ def rollback(
 ) -> None:
     """Go back to an earlier generation of a definition, with its columns and its rows; nothing is computed.
 
-    A stream of that generation's definition then folds all later epochs from the log.
+    The next stream of that generation's definition folds all later epochs from the log.
     """
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)

@@ -1,4 +1,4 @@
-"""`tailrace generate`: write a made-up log of an example pipeline as files for a stream."""
+"""`tailrace generate`: generate a sample log for an example pipeline, as files that a stream can read."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def generate(
 ) -> None:
     """Write a made-up log into a folder, with late records and duplicates.
 
-    The same arguments give the same bytes. The files are in the order in which the records become known. Records that
-    become known after the end of the log are included. A generator of several logs writes a folder for each. With
-    --live, the command runs for the length of the log, and until the last late record is known.
+    The same arguments always produce identical files. Records are written in the order in which they become known.
+    Records that become known after the log's last event time are included. If a generator has several logs, each log
+    has its own subfolder. With --live, the command runs for the length of the log, and then until the last late record
+    becomes known.
     """
     output = Output(json)
     if log not in LOGS:
@@ -72,7 +73,7 @@ def generate(
 
 
 def _passing(output: Output) -> Callable[[int], None]:
-    """Return a function that waits until the wall clock reaches an instant, given in microseconds."""
+    """Return a function that waits until the wall clock reaches a given instant (in microseconds)."""
 
     def wait(until: int) -> None:
         left = until / SECOND - time.time()

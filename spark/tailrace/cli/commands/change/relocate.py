@@ -14,10 +14,11 @@ from tailrace.settings import Settings
 def relocate(json: Json = False) -> None:
     """Make a copied or moved lake independent of the original: its tables then name the files at the new place.
 
-    An Iceberg table names each file by its full path, so the tables of a copy name the files of the original lake. No
-    command opens such a copy. This command relocates the lake that TAILRACE_WAREHOUSE names: it rewrites the metadata,
-    leaves the data files unchanged, and does not touch the original lake. If it is interrupted, run it again. Nothing
-    may write to the lake meanwhile. Starts no Spark.
+    An Iceberg table names each of its files by the full path, so the tables of a copied lake still name the files of
+    the original lake. Every other command refuses to open such a copy. This command relocates the lake that
+    TAILRACE_WAREHOUSE names: it rewrites the metadata, leaves the data files unchanged, and does not touch the original
+    lake. If the command is interrupted, run it again. No other process may write to the lake while this command runs.
+    Starts no Spark.
     """
     output = Output(json)
     skip_unused_imports()

@@ -1,4 +1,4 @@
-"""`tailrace repair`: repair or accept changes that another program has made to the tables."""
+"""`tailrace repair`: undo or accept changes that another program has made to the tables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tailrace.settings import Settings
 def answers(definition: Definition, json: Json = False) -> None:
     """Rewrite the answers that differ from their ledger.
 
-    One commit corrects rows that another program added, duplicated, changed or deleted; a running stream goes on. If no
-    row differs, nothing is written. To correct the ledger itself, run a backfill of the range, or go back to an earlier
-    state with `restore` or `rollback`.
+    One commit corrects all rows that another program added, duplicated, changed or deleted. A running stream is not
+    interrupted. If no row differs, nothing is written. To correct the ledger itself, run a backfill of the affected
+    range, or go back to an earlier state with `restore` or `rollback`.
     """
     pipeline, output = load(definition), Output(json)
     skip_unused_imports()
@@ -51,7 +51,7 @@ def accept(
 ) -> None:
     """Accept foreign commits of a definition's tables, so that audits no longer report the commits as faults.
 
-    The rows stay as the commits left them, and every audit still compares the rows.
+    The rows that these commits wrote are left unchanged, and every later audit still compares these rows.
     """
     loaded, output = load_any(definition), Output(json)
     skip_unused_imports()

@@ -1,4 +1,4 @@
-"""`tailrace restore`: take all tables back to the end of an epoch."""
+"""`tailrace restore`: return all tables to their state at the end of an epoch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def restore(
 ) -> None:
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
 
-    A tag keeps the present state of each table. The next stream of the definitions folds the later epochs again from
-    the log; with --log, it reads them again from the source. A running stream is fenced off. Corrections that backfills
-    made after that epoch are undone, so run the backfills again. Starts no Spark, and moves no rows.
+    For each table, a tag preserves the state from before the restore. The next stream of the definitions folds the
+    later epochs again from the log; with --log, it reads their records again from the source. A stream that is running
+    during the restore can no longer commit. Corrections that backfills made after that epoch are undone, so run those
+    backfills again. Starts no Spark, and moves no rows.
     """
     loaded, output = load_all(definitions), Output(json)
     skip_unused_imports()

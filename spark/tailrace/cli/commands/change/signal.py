@@ -1,4 +1,4 @@
-"""`tailrace signal`: send a signal to the triggers of a log's pipelines."""
+"""`tailrace signal`: send a signal to the triggers of the pipelines that read a log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def signal(
 ) -> None:
     """Send a signal to the pipelines of a definition's log; waiting triggers fire in the stream's next epoch.
 
-    The signal is a row in the table of signals beside the log, so a replay has the signal in the same epoch. Starts no
-    Spark.
+    The signal is stored as a row in the log's table of signals, so a replay applies the signal in the same epoch.
+    Starts no Spark.
     """
     output = Output(json)
     for fault in name_faults("NAME", name):
@@ -32,7 +32,8 @@ def signal(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.signal_tables import Signals
 
-    # A definition over several logs receives the signals of every log, so sending to the first log is enough.
+    # A definition that reads several logs receives the signals of every one of them, so it is enough to send the signal
+    # to the first log.
     log = pipeline.sources[0]
     signals = Signals(Lake(Settings()), log)
     signals.send(name, note)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.lake.schema.contract_diff import ContractChange
 
 Changes: TypeAlias = "Sequence[tuple[ContractChange, AffectedReaders]]"
-"""The changes of a table, each with the readers that it affects."""
+"""The changes of a table; each change is paired with the readers that it affects."""
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
@@ -31,8 +31,8 @@ _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": (
 def plan_tables(definition: Definition, json: Json = False) -> None:
     """Show the changes that `tables apply` would make to match the contracts, and the readers that they would break.
 
-    This compares columns and properties of the tables; `tailrace plan` shows how a changed definition affects the
-    answers. The exit status is 1 if there is a change to make. Changes nothing, and starts no Spark.
+    This command compares the columns and properties of the tables; `tailrace plan` shows how a changed definition
+    affects the answers. The exit status is 1 if there is a change to make. Changes nothing, and starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     skip_unused_imports()
@@ -61,8 +61,9 @@ def apply_tables(
 ) -> None:
     """Change the live tables to match their contracts, while streams, backfills and readers go on.
 
-    One commit changes the metadata of each table; no row is read or written. Destructive changes need --destructive.
-    Changes that metadata alone cannot make are never made. The exit status is 1 if a change is left. Starts no Spark.
+    Each table is changed by one commit to its metadata; no row is read or written. Destructive changes are made only
+    with --destructive. A change that would require rewriting rows is never made. The exit status is 1 if a change
+    remains to be made. Starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     skip_unused_imports()
@@ -105,7 +106,7 @@ def _evolution_lines(evolutions: Sequence[tuple[Evolution, Changes]]) -> Iterato
 
 
 def _table_lines(table: str, withheld: str, done: Sequence[ContractChange], changes: Changes) -> Iterator[Text]:
-    """Yield lines on the changes of a table: the changes made, then the planned or remaining changes."""
+    """Yield report lines on a table's changes: first the changes made, then the planned or remaining changes."""
     if done or changes or withheld:
         yield Text(table, style="bold")
     if withheld:

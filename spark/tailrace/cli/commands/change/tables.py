@@ -27,7 +27,7 @@ _STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
 
 
 class ShownByDefault(TyperGroup):
-    """Runs `show` if the first argument names no subcommand."""
+    """A command group that runs the subcommand `show` if the first argument names no subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, "--help", "-h"}:
@@ -38,7 +38,7 @@ class ShownByDefault(TyperGroup):
 def show(definition: Definition, json: Json = False) -> None:
     """Show the contract of each table (columns, key, layout, owner), and whether the live table matches it.
 
-    The exit status is 1 if a live table differs. Reads the catalog, without Spark.
+    The exit status is 1 if a live table differs from its contract. Reads the catalog, without Spark.
     """
     output, settings = Output(json), Settings()
     stage = load_any(definition)
@@ -65,7 +65,8 @@ def write(
 ) -> None:
     """Write the contracts of a definition's tables as files, one file per table.
 
-    An existing file keeps its owner, retention, docs and layout, which the definition does not give.
+    If a contract file already exists, its owner, retention, docs and layout are kept, because the definition does not
+    contain them.
     """
     output, stage = Output(json), load_any(definition)
     from tailrace.lake.change.registry import registry_contracts

@@ -1,4 +1,4 @@
-"""`tailrace watermark`: show the watermark of each partition of a log, or declare that the input is complete."""
+"""`tailrace watermark`: show the watermark of each partition of a log, or declare the log complete up to an instant."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Partition, Progress
 
 PARTITIONS = 40
-"""The maximum number of partitions in the table, the furthest behind first; JSON has all partitions."""
+"""The maximum number of partitions in the printed table, which starts with the partition furthest behind. JSON output
+has all partitions.
+"""
 
 
 def watermark(
@@ -45,9 +47,9 @@ def watermark(
 ) -> None:
     """Show the watermark of a definition's log, by partition, and the partitions that hold the watermark back.
 
-    With --until, declare that the input is complete until an instant: the watermark advances to it in the stream's next
-    epoch, and earlier records are late or too late. A watermark never goes back. If a definition reads several logs,
-    name each complete log with --log. Starts no Spark.
+    With --until, declare that all records before an instant have arrived: in the stream's next epoch, the watermark
+    advances to that instant, and earlier records that arrive afterwards are late or too late. A watermark never goes
+    back. If a definition reads several logs, name each complete log with --log. Starts no Spark.
     """
     output = Output(json)
     if until is None and (partition is not None or note is not None):
@@ -86,13 +88,17 @@ def watermark(
 
 
 def _of_logs(data: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the JSON data of several logs; the data of a single log stands alone."""
+    """Return the JSON data of a single log as it is, or the data of several logs as a list under the key `logs`."""
     each = list(data)
     return each[0] if len(each) == 1 else {"logs": each}
 
 
 def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) -> Sequence[Log]:
-    """Select the named logs of a definition, or all its logs; a declaration about several logs has to name each."""
+    """Return the named logs of a definition, or all its logs if `names` is empty.
+
+    If `saying` is true (a declaration) and the definition reads several logs, the declaration has to name its logs.
+    Raises `UsageError` if such a declaration names no log, or if the definition does not read a named log.
+    """
     logs = definition.sources
     there = log_names(logs)
     if unknown := [name for name in names if name not in {log.name for log in logs}]:
@@ -119,7 +125,7 @@ def _lines(log: Log, progress: Progress) -> Iterator[Any]:
 
 
 def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> Iterator[tuple[str | Text, ...]]:
-    """Yield a row for each partition, up to `PARTITIONS`."""
+    """Yield a table row for each partition, at most `PARTITIONS` rows."""
     furthest = partitions[-1][1].watermark
     for name, one in partitions[:PARTITIONS]:
         lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
@@ -130,7 +136,7 @@ def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> It
 
 
 def _state(progress: Progress, name: str) -> str:
-    """Name the effect of a partition on the watermark: "idle", "holds back" or "waited for"."""
+    """Return the effect of a partition on the watermark as a word: "idle", "holds back" or "waited for"."""
     if progress.is_idle(name):
         return "idle"
     if name in progress.behind and len(progress.partitions) > 1:

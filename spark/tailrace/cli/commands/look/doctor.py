@@ -1,4 +1,4 @@
-"""`tailrace doctor`: find the faults of an installation, and say how to mend them."""
+"""`tailrace doctor`: find the faults of an installation, and say how to correct each fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tailrace.doctor.findings import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
-"""The states of findings with their styles, in the order of the report: faults come last, where people look first."""
+"""The states of findings, each with its text style, in the order of the report. Faults come last, because users look at
+the end of the output first.
+"""
 
 
 def doctor(
@@ -36,10 +38,10 @@ def doctor(
 ) -> None:
     """Find the faults of this installation, and say how to mend them.
 
-    The checks cover Java, jars and packages; write access to the warehouse; the catalog, and whether it refuses a
-    commit that another commit has overtaken; brokers and the schema registry. If the lake or an application is at AWS,
-    they also cover the credentials, the permissions and the clock. Permissions are tested with a table and files that
-    are removed afterwards.
+    The checks cover Java, jars and packages; write access to the warehouse; the catalog; Kafka brokers and the schema
+    registry. One check makes sure that the catalog refuses a commit that another commit has overtaken. If the lake or
+    an application is at AWS, further checks cover the credentials, the permissions and the clock. Permissions are
+    tested with a table and files, which are removed afterwards.
 
     The exit status is 1 if there is a fault. Starts no Spark.
     """
@@ -58,7 +60,7 @@ def doctor(
 
 
 def examine(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Run every check that the settings require, one after the other."""
+    """Run every check that the settings require, one check after another, and yield the findings."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
     from tailrace.doctor import lake_checks, machine_checks
     from tailrace.doctor.findings import Finding, run_check

@@ -25,9 +25,10 @@ def explain(
 ) -> None:
     """Show how a definition runs: its stages and the engine of each, its state, and its tables.
 
-    The plan is for the engine on which a stream would begin, or for the engine of --engine. The SQL texts come from the
-    functions that streams and backfills use, in the dialect of the engine; JSON always includes the texts. Existing
-    tables are shown with their sizes. Nothing is started.
+    The plan is for the engine on which a stream would begin, or for the engine that --engine names. The SQL texts come
+    from the functions that streams and backfills use, in the dialect of the engine; JSON output always includes the
+    texts. If a table already exists, its size is shown. The command runs no part of the definition, and starts no
+    Spark.
     """
     from tailrace.plan.explainer import plan_data, plan_page, sql_page
     from tailrace.plan.plans import plans
@@ -45,7 +46,10 @@ def explain(
 
 
 def _sizes(output: Output, settings: Settings, tables: list[str]) -> Sizes:
-    """Read the sizes of the existing tables; none if there is no lake, or if the lake cannot be opened."""
+    """Return the sizes of the existing tables.
+
+    The mapping is empty if there is no lake, or if the lake cannot be opened.
+    """
     skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.table_sizes import table_sizes

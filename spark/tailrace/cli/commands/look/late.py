@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateRange, LateReport
 
 RANGES = 20
-"""The maximum number of ranges in the table; JSON has all ranges."""
+"""The maximum number of time ranges in the printed table; JSON output has all ranges."""
 
 
 def late(definition: Definition, json: Json = False) -> None:
     """Show the records that came too late for their windows, by range of event time, and the backfills to run.
 
-    A record that came too late is in the log, but in no answer until a backfill of its range includes it. Records that
-    a backfill has included are not shown. The report covers every stage and join that the definition reads. For a join,
-    a range has the event times whose pairs may be missing. The report also names stages that lack corrections which
-    backfills made in earlier stages. Reads the ledger, without Spark.
+    A record that came too late is in the log, but it counts in no answer until a backfill of its range includes the
+    record. Records that a backfill has already included are not shown. The report covers the definition, and every
+    stage and join that the definition reads. For a join, the report shows the ranges of event time whose pairs may be
+    missing. The report also names each stage that lacks corrections because a backfill has corrected an earlier stage.
+    Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load_ranged(definition)
@@ -61,7 +62,7 @@ def late(definition: Definition, json: Json = False) -> None:
     if not reports:
         output.verbatim(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
     output.blocks(map(_lines, reports))
-    # A command for each range, or one over all ranges where they are many or overlap.
+    # Propose one backfill command per range, or a single command over all ranges if the ranges overlap or are many.
     commands = backfill_commands(definition, propose_backfills([ready for report in reports for ready in report.ready]))
     if commands:
         output.text("", Text("to take them in:", style="dim"))

@@ -1,4 +1,4 @@
-"""`tailrace panes`: show the history of a key's windows, pane by pane."""
+"""`tailrace panes`: show the history of a key's windows, with one row for each pane."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def panes(
 ) -> None:
     """Show every pane of a key's windows, in version order, and the records that came too late.
 
-    A plus marks a pane, a minus marks a retraction. Reads the ledger, without Spark.
+    A plus sign marks a pane, and a minus sign marks a retraction. Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load(definition)
@@ -99,9 +99,11 @@ def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int |
 
 
 class _Shown(NamedTuple):
-    """The columns of panes before and after their results, the texts above the table, and a writer of instants.
+    """The layout of a table of panes.
 
-    The writer leaves out the day or year that all instants share, which stands above the table.
+    `before` and `after` are the columns before and after the columns of results. `said_once` are the lines of text
+    above the table. `short` formats an instant. `short` leaves out the day or year that all instants share; the shared
+    day or year is printed once, above the table.
     """
 
     before: Mapping[str, Callable[[LedgerPane], str]]
@@ -111,7 +113,11 @@ class _Shown(NamedTuple):
 
 
 def _shown(history: History, *, one_window: bool) -> _Shown:
-    """Choose the columns: for one window the parts of the version and the firing time, else window and version."""
+    """Choose the columns of the table of panes.
+
+    For a single window, the columns are the parts of the version and the firing time. For several windows, the columns
+    are the window and the version.
+    """
     panes, times = history.panes, [one.event_time for one in history.late]
     if one_window:
         times += [at for pane in panes for at in (pane.processing_time, pane.watermark)]

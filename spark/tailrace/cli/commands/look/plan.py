@@ -33,7 +33,7 @@ SAYS = {
 def plan(definition: Definition, json: Json = False) -> None:
     """Show the effect of a changed definition on the existing tables, and what `apply` would do.
 
-    Reads only the catalog; scans and changes nothing.
+    The command reads only the catalog, the metadata of the tables, and the table of runs. The command changes nothing.
     """
     pipeline, settings, output = load(definition), Settings(), Output(json)
     from tailrace.lake.catalog.lake import Lake
@@ -93,7 +93,7 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
 
 
 def _part_text(value: Any) -> str:
-    """Write a part of a definition as text."""
+    """Return the value of one part of a definition as text."""
     if value is None:
         return "–"
     if isinstance(value, list):

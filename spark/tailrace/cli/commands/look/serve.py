@@ -1,4 +1,4 @@
-"""`tailrace serve`: show the lake on a read-only page."""
+"""`tailrace serve`: show the lake on a read-only web page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 
 PORT = 8321
-"""The default port."""
+"""The default port of the web page."""
 
 
 def serve(
@@ -32,8 +32,8 @@ def serve(
 ) -> None:
     """Show the lake in a browser: the status of each definition, its windows and panes, late records, and runs.
 
-    The page is refreshed after each epoch. It reads the tables, writes nothing, loads nothing from other servers, and
-    starts no Spark. Ctrl-C ends the command.
+    The page is refreshed after each epoch. The command reads the tables, writes nothing, and starts no Spark. The page
+    loads nothing from other servers. Ctrl-C ends the command.
     """
     output = Output()
     settings = Settings() if token is None else Settings(serve_token=token)

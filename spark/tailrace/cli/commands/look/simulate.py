@@ -1,4 +1,4 @@
-"""`tailrace simulate`: fold a definition over a sample, without Spark and without a lake."""
+"""`tailrace simulate`: run a definition on a sample of records, without Spark and without a lake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tailrace.plots.simulation import Simulation
 
 _SMALL = 1.0
-"""The scale of the pictures of the paper's figures: about 1,200 pixels wide."""
+"""The scale of the pictures that `--paper` writes; each picture is about 1,200 pixels wide."""
 
 _Defined: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
@@ -78,9 +78,9 @@ def simulate(
 ) -> None:
     """Fold a definition over a sample, in Python alone, and show its panes, rows or productions.
 
-    The watermark follows the log's strategy, and processing time follows the arrival times. A plot shows the key of
-    --key, or else the key with the largest number of panes. With other values of --per-epoch and --every, the panes may
-    differ, but the last answers never do.
+    The watermark follows the log's strategy, and processing time follows the arrival times of the records. A plot shows
+    the key that --key names; without --key, it shows the key with the largest number of panes. With other values of
+    --per-epoch and --every, the panes may differ, but the last answer of each window stays the same.
     """
     output = Output(json)
     if paper is not None:
@@ -112,21 +112,28 @@ def simulate(
 def _cut(
     definition: Definition, data: Path, *, per_epoch: int, every: timedelta | None, ends: bool
 ) -> tuple[Epochs, Sample]:
-    """Read a sample, and cut it into epochs as the first stage of a definition reads them; return both."""
+    """Read a sample, cut it into epochs, and convert the records to the form that the definition's first stage reads.
+
+    Returns the epochs and the sample.
+    """
     read = read_samples(definition.sources, data)
     given = [(log, one.records) for log, one in read]
     cut = sample_records.epochs_of_logs(given, per_epoch=per_epoch, every=every, ends=ends)
     came = sum(len(records) for epoch in cut for records, _ in epoch.values())
     epochs = epochs_read(definition.stages[0], cut)
     if epochs and ends:
-        # Where the input ends, time ends, too, for definitions that go by arrival.
+        # At the end of the input, the watermark moves to the end of time, also for definitions whose event time is the
+        # arrival time.
         epochs[-1] = (epochs[-1][0], replace(epochs[-1][1], watermark=END_OF_TIME))
     sample = Sample.together(one for _, one in read)
     return epochs, replace(sample, duplicates=len(sample.records) - came)
 
 
 def _plot(trial: Simulation[Any], key: Key | None, result: str | None) -> PanePlot:
-    """Plot a result of a key, or of the key with the most panes. Raises `UsageError` if there is nothing to draw."""
+    """Plot a result of one key: of `key`, or of the key with the most panes if `key` is None.
+
+    Raises `UsageError` if there is nothing to draw.
+    """
     names, definition = trial.results, trial.definition
     if not names:
         given = f"{definition.name} is a {definition.kind_name}, and gives a record at once"

@@ -1,4 +1,7 @@
-"""Read the sample of `tailrace simulate`, and report its contents; several logs have a file or a folder each."""
+"""Read the sample of `tailrace simulate`, and report its contents.
+
+If a definition reads several logs, each log has its own file or folder.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,11 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
-    """Read a sample of each log; for several logs from the files or folders in `data` that have the logs' names.
+    """Read a sample of each log from `data`.
 
-    Raises `LoadError` if the sample of a log is missing or cannot be read.
+    For a single log, `data` is the file or folder of the sample. For several logs, `data` is a folder that contains,
+    for each log, a file or folder with the name of the log. Raises `LoadError` if the sample of a log is missing or
+    cannot be read.
     """
     if len(logs) == 1:
         return [(logs[0], _read(logs[0], data))]
@@ -28,20 +33,20 @@ def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
 
 
 def sample_text(sample: Sample) -> str:
-    """Write the numbers of a sample's records, rejected lines and duplicates."""
+    """Return a text with the counts of a sample: its records, its rejected lines, and its duplicates."""
     again = f", {sample.duplicates:,} that came again" if sample.duplicates else ""
     return f"{sample.came:,}, {quantity(len(sample.rejected), 'line')} rejected{again}"
 
 
 def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
-    """Return the counts of a sample as JSON data, with its rejected lines and the records that the steps rejected."""
+    """Return as JSON data the counts of a sample, its rejected lines, and the records that steps rejected."""
     lines: list[dict[str, Any]] = [{"line": line, "reason": reason} for line, reason in sample.rejected]
     steps = [fields(one, "epoch", "reason") for one in rejected]
     return {**fields(sample, "records=came", "duplicates"), "rejected": lines + steps}
 
 
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
-    """Find the file or folder of one log in the sample's folder."""
+    """Return the path of a log's file or folder in the folder `data`. Raises `LoadError` if there is no such path."""
     places = [data / log.name, *(data / f"{log.name}{suffix}" for suffix in _SUFFIXES)]
     found = next((place for place in places if place.exists()), None)
     if found is None:
@@ -53,7 +58,7 @@ def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
 
 
 def _read(log: Log, path: Path) -> Sample:
-    """Read the sample of a log from a file, or from all files of a folder in the order of their names."""
+    """Read the sample of one log from a file, or from all files of a folder in alphabetical order."""
     if not path.is_dir():
         return _read_file(log, path)
     files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))

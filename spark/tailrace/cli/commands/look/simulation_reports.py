@@ -1,7 +1,7 @@
-"""Report the results of a simulation and the records that it left out, as lines for people and as JSON data.
+"""Report the results of a simulation, and the records that the simulation left out, as text or as JSON data.
 
-A custom kind registers its functions with `report_lines` and `report_data`. Both take the simulation, its sample, and
-the key to report, which is None for all keys.
+To support a custom kind of definition, register a function with `report_lines`, and another function with
+`report_data`. Each function takes the simulation, its sample, and the key to report; the key is None for all keys.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tailrace.plots.row_simulation import RowSimulation
 from tailrace.plots.simulation import Simulation
 
 MOST = 200
-"""The maximum number of rows in a table of a text report; JSON and the HTML page have all rows."""
+"""The maximum number of rows in each table of the printed report; JSON output and the HTML page have all rows."""
 
 _MORE = ": --json has all of them, --key picks one key's"
 
 
 @singledispatch
 def report_lines(trial: Simulation[Any], sample: Sample, key: Key | None) -> Iterator[Any]:
-    """Yield the report of a simulation for people."""
+    """Yield the lines and tables of the printed report of a simulation."""
     raise KindError("report of a simulation", trial.definition)
 
 
@@ -50,7 +50,7 @@ def _title(name: str, says: str) -> Text:
 
 
 def _more(count: int, noun: str, how: str = "") -> Iterator[str]:
-    """Yield a line on the rows beyond `MOST`, if there are any."""
+    """Yield a line that counts the rows beyond `MOST`; yield nothing if there are no such rows."""
     if count > MOST:
         yield f"and {quantity(count - MOST, noun)} more{how}"
 
@@ -86,7 +86,7 @@ def _pipeline_lines(trial: PipelineSimulation, sample: Sample, key: Key | None) 
 
 
 def _pane_lines(pipeline: Pipeline, panes: Iterable[Pane], more: str = "") -> Iterator[Any]:
-    """Yield a table of panes in the order of firing, under the day or year that all panes share."""
+    """Yield a table of panes in the order of firing, with the day or year that all panes share above the table."""
     yield _title(pipeline.name, answers_text(pipeline))
     fired = list(panes)
     if not fired:
@@ -116,7 +116,11 @@ def _value(value: Any) -> str:
 
 
 def _late(trial: PipelineSimulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
-    """List the records that came too late, each with its stage; a key selects records of the last stage."""
+    """List the records that came too late, each paired with the stage in which its window was already closed.
+
+    If `key` is given, the records of the last stage are limited to this key; the records of earlier stages are listed
+    for all keys.
+    """
     return [
         (stage, late)
         for stage, run in zip(trial.definition.stages, trial.runs, strict=True)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
-"""The maximum number of named partitions among the partitions that hold the watermark back."""
+"""The maximum number of partitions that the report names as holding the watermark back."""
 
 RUNS = 10
-"""The maximum number of runs in the report for people; JSON has all runs."""
+"""The maximum number of runs in the printed report; JSON output has all runs."""
 
 
 def status(
@@ -45,8 +45,8 @@ def status(
 ) -> None:
     """Show the status of a definition: watermark and lag, epochs, open windows, counts, and runs.
 
-    For a computation, this includes its keys and their pending timers. Without a definition, it lists every log and
-    pipeline of the lake. Reads the tables, without Spark.
+    For a computation, the report includes its keys and their pending timers. Without a definition, the command lists
+    every log and pipeline of the lake. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
     loaded = load_any(definition) if definition is not None else None
@@ -121,7 +121,7 @@ def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> It
 
 
 def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
-    """Yield the lines on the keys that a computation keeps, their timers and their productions."""
+    """Yield report lines on a computation: its numbers of keys, timers, productions and late records."""
     yield "keys", f"{keys.count:,}"
     yield "timers", _dimmed(f"{keys.timers:,}", f"the next in event time at {time_text(keys.next)}")
     yield "productions", f"{own.productions:,}" if keys.strong else "not kept"
@@ -133,14 +133,21 @@ def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
 
 
 def _reasons(own: Status) -> str:
-    """Write why the definition rejected records; each of several reasons has its number of records."""
+    """Return the reasons for which the definition rejected records.
+
+    If there are several reasons, each reason comes with its number of records.
+    """
     if len(own.reasons) == 1:
         return next(iter(own.reasons))
     return "; ".join(f"{number:,} times {reason}" for reason, number in own.reasons.items())
 
 
 def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
-    """Yield lines on the answers: their number, the epochs that they are behind, and the answers with a null result."""
+    """Yield report lines on the answers.
+
+    The lines show the number of answers, how many epochs the answers are behind the ledger, and the number of answers
+    with a null result.
+    """
     answers = own.answers
     if answers is None:
         yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
@@ -155,7 +162,7 @@ def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
 
 
 def _holding(progress: Progress) -> Text:
-    """Name the partitions that hold the watermark back, and count the idle partitions, which do not."""
+    """Return a text that names the partitions that hold the watermark back, and counts the idle partitions."""
     names = list(progress.behind[:HOLDING])
     more = len(progress.behind) - len(names)
     idle = len(progress.partitions) - len(progress.holding)
@@ -164,7 +171,7 @@ def _holding(progress: Progress) -> Text:
 
 
 def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
-    """Yield two lines for each of the last runs: its outcome, then its range, engine and reason."""
+    """Yield two report lines for each of the last `RUNS` runs: first its outcome, then its range, engine and reason."""
     yield Text("runs", style="bold")
     for run in runs[-RUNS:]:
         style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
@@ -180,7 +187,11 @@ def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
 
 
 def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
-    """Yield a line for each log: its records and, among several logs, its watermark and whether it holds back."""
+    """Yield a report line for each log, with its number of records.
+
+    If there are several logs, each line also has the log's watermark, and says whether the log holds back the
+    definition's watermark.
+    """
     holding = [log for log in logs if log.progress is not None and not log.progress.all_idle]
     least = min((log.progress.watermark for log in holding if log.progress is not None), default=None)
     for log in logs:
@@ -199,7 +210,7 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
 
 
 def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield a line for each dropped field whose name is close to the name of a missing column."""
+    """Yield a warning for each field that is dropped from records although it is named almost like a missing column."""
     for name, column in log.near_names.items():
         said = f"field {name!r} of log {log.log} is dropped, and column {column!r} is missing: name them alike"
         yield "dropped", Text(said, style="bold red")
@@ -260,7 +271,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
 
 
 def _data(own: Status) -> dict[str, Any]:
-    """Return the data that needs no definition."""
+    """Return the JSON data that can be computed from a status alone."""
     answers = own.answers
     return {
         **fields(own, "pipeline=name", "watermark", "onward", "processing_time", "epoch", "answers_epoch"),
@@ -272,7 +283,7 @@ def _data(own: Status) -> dict[str, Any]:
 
 
 def _definition_data(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
-    """Return the data that needs the definition."""
+    """Return the JSON data that can be computed only from a status together with its definition."""
     lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
     windows, keys = own.windows, own.keys
     ends = ("count", "oldest_end=oldest", "newest_end=newest")

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from tailrace.trace.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
-"""The maximum number of characters of a value, or of bytes of a rejected record, in the report for people."""
+"""The maximum length of a printed value: the number of characters of a value, or of bytes of a rejected record. JSON
+output has the full values.
+"""
 
 _STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
 _STYLES |= {"gone": "red", "taken back": "red"}
@@ -65,9 +67,9 @@ def trace(
 ) -> None:
     """Find a record: when it was landed, its windows, and the panes and answers that count it.
 
-    The search covers all stages: it follows each answer that counts the record into later stages. Rejected records are
-    found by id or place. With --key and --window, find the records of an answer instead. Reads the tables, without
-    Spark.
+    The search covers all stages: if an answer counts the record, and a later stage reads that answer, the search
+    continues in the later stage. Rejected records can be found by id or by place. With --key and --window, the command
+    finds the records of an answer instead. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
     asked = [
@@ -180,7 +182,7 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
 
 
 def _data(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]]) -> dict[str, Any]:
-    """Return the records that were found in a log, each with its outcomes, as JSON data."""
+    """Return the records that were found in a log, and what became of each record, as JSON data."""
     rejected = [
         {"raw": one.raw.decode(errors="backslashreplace"), "error": one.error, "place": _place_data(one)}
         for one in found.rejected
@@ -202,7 +204,7 @@ def _place_data(record: LandedRecord | RejectedRecord) -> dict[str, Any]:
 
 
 def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
-    """Return an answer and its records as JSON data."""
+    """Return an answer and the records of its window, each with its state, as JSON data."""
     return {
         "pipeline": pipeline.name,
         "key": dict(zip(pipeline.key, found.key, strict=True)),

@@ -1,4 +1,4 @@
-"""`tailrace audit`: prove by counting that no record was lost or counted twice, and that the answers are right."""
+"""`tailrace audit`: prove by counting that no record was lost or counted twice, and that the answers are correct."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def audit(
 ) -> None:
     """Prove by counting that every record is accounted for, and that the answers equal one batch over the log.
 
-    The exit status is 1 if a check fails. Every stage of a definition is audited; a stage that several definitions
-    share is audited once.
+    The exit status is 1 if a check fails. Every stage of each definition is audited; a stage that several definitions
+    share is audited only once.
     """
     output, asked = Output(json), [load_any(one) for one in definitions]
     chains = [chain(one) for one in asked]
@@ -66,7 +66,10 @@ def audit(
 
 
 def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
-    """List the stages of all chains, each once. Raises `UsageError` if two different stages have the same name."""
+    """List the stages in `chains` without repetition. A chain is a definition and the stages that it reads.
+
+    Raises `UsageError` if two different stages have the same name.
+    """
     stages: dict[str, Definition] = {}
     for stage in (stage for one in chains for stage in one):
         if stages.setdefault(stage.name, stage).fingerprint != stage.fingerprint:

@@ -1,4 +1,4 @@
-"""`tailrace backfill`: compute a range of event time again, and merge the differences."""
+"""`tailrace backfill`: recompute a range of event time, and merge the differences into the tables."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ def backfill(
 ) -> None:
     """Compute a range of event time again from the log, beside a running stream, and merge the differences.
 
-    A window belongs to the range that holds its last instant. An equal window is left alone, a changed window is
-    retracted and fired again, and a window without records is retracted. Windows that the stream can still reach get a
-    separate run, which borrows the stream's lease; the stream then goes on from the corrected windows. A run gives way
-    if a newer run covers its range (exit status 4). The backfill also computes the stages, maps and joins that the
-    definition reads, in their order. For a map or a join, the range has the records with an event time in it. If the
-    windows of a stage are wider than the range, the stage may lack corrections; the report then has the command that
-    adds them. Computations are left alone, because no range of them can be computed separately.
+    A window belongs to the range that contains the window's last instant. If the recomputed result of a window equals
+    the current result, the window is left unchanged. If the results differ, the current result is retracted and the
+    window fires again. If a window has no records, its result is retracted. Windows that the stream can still change
+    get a separate run, which borrows the stream's lease; the stream then continues from the corrected windows. A run
+    stops without changes if a newer run covers its range (exit status 4).
+
+    The backfill also recomputes the stages, maps and joins that the definition reads, before the definition itself. For
+    a map or a join, the backfill recomputes the records with an event time in the range. If the windows of a stage are
+    wider than the range, the stage may lack corrections; the report then shows the command that adds the corrections. A
+    computation is not recomputed, because no range of its event time can be computed separately.
     """
     pipeline = load_any(definition)
     if not pipeline.recomputable:

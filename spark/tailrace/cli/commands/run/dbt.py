@@ -36,15 +36,16 @@ def dbt(
 ) -> None:
     """Run dbt on the lake, in a Spark session of this process, while streams go on.
 
-    Arguments after `--` are passed to dbt: `tailrace dbt -- build --full-refresh`. With --epoch, the models go into the
-    namespace marts_epoch_N, unless TAILRACE_DBT_SCHEMA names another one.
+    Arguments after `--` are passed to dbt: `tailrace dbt -- build --full-refresh`. With --epoch, dbt writes its models
+    to the namespace marts_epoch_N, unless TAILRACE_DBT_SCHEMA names another namespace.
     """
     settings = Settings()
     told = list(arguments or ["build"])
     if epoch is not None:
         told = _pinned(settings, told, epoch)
         os.environ.setdefault("TAILRACE_DBT_SCHEMA", f"marts_epoch_{epoch}")
-    # A folder with the name `dbt` beside the project would hide the installed package.
+    # If the project's folder is named `dbt`, its parent folder on the import path would hide the installed package
+    # `dbt`.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != project.resolve().parent]
     try:
         from dbt.cli.main import dbtRunner
@@ -63,7 +64,10 @@ def dbt(
 
 
 def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[str]:
-    """Add variables to dbt's arguments, by which models read each table as of an epoch; keep the given variables."""
+    """Add dbt variables to the arguments, so that the models read each table as of an epoch.
+
+    Variables that the arguments already set are kept.
+    """
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.epoch_reading import pinned_texts
 

@@ -1,4 +1,4 @@
-"""`tailrace maintain`: keep the tables of a definition small and fast, while streams and readers go on."""
+"""`tailrace maintain`: keep the tables of a definition small and fast to read, while streams and readers continue."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def maintain(
 ) -> None:
     """Merge small files, apply deletes, expire old snapshots, and remove the remains of dead runs.
 
-    Streams, backfills and readers go on meanwhile. The properties of an epoch's commit are archived before its snapshot
-    expires, so that replays still work. The tables of the log and of earlier stages are maintained, too. The settings
-    TAILRACE_KEEP_SNAPSHOTS, TAILRACE_KEEP_LEFTOVERS and TAILRACE_KEEP_ORPHANS give the times after which snapshots,
-    remains and files are removed.
+    Streams, backfills and readers can continue during maintenance. Before the snapshot of an epoch expires, the
+    properties of the epoch's commit are archived, so that the epoch can still be replayed. The command also maintains
+    the tables of the log and of earlier stages. Three settings define the ages at which the command removes data:
+    TAILRACE_KEEP_SNAPSHOTS for snapshots, TAILRACE_KEEP_LEFTOVERS for the remains of dead runs, and
+    TAILRACE_KEEP_ORPHANS for files that no snapshot names.
     """
     output, settings, loaded = Output(json), Settings(), load_any(definition)
     if dry_run:
@@ -81,7 +82,7 @@ def _plan_lines(plan: UpkeepPlan) -> Iterator[Any]:
 
 
 def maintenance_data(definition: Named, done: Maintenance) -> dict[str, Any]:
-    """Return a maintenance as JSON data."""
+    """Return the results of a maintenance run as JSON data."""
     return {
         "definition": definition.name,
         "dry_run": False,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailrace.verify.row_diff import Replayed, RowDifference
 
 ROWS = 10
-"""The default number of open windows, and of answers, in the report on a state."""
+"""The default number of open windows, and of answers, that `--as-of` shows."""
 
 _KINDS = {"pane": "panes", "retraction": "retractions", "late": "late records", "rejected": "rejected records"}
 _KINDS |= {"partial": "partials", "production": "rows"}
@@ -61,9 +61,10 @@ def replay(
 ) -> None:
     """Fold recorded epochs again from the log, with their clocks, and prove that the rows equal the ledger's rows.
 
-    The exit status is 1 if a row differs. Every stage of a definition is replayed. With --as-of, show the state after
-    an epoch instead: the open windows, the answers and the clock. The command reads the tables as they are when it
-    starts, and takes no lease, so a stream may go on.
+    The exit status is 1 if a row differs. Every stage of a definition is replayed. With --as-of, the command shows the
+    state after an epoch instead: the open windows, the answers, the watermark and the processing time. The command
+    reads the tables in the state in which they are at its start. It takes no lease, so a stream may run at the same
+    time.
     """
     output, settings = Output(json), settings_on(engine)
     pipeline = load_ranged(definition)
@@ -104,7 +105,7 @@ def replay(
 
 
 def _parse_epochs(epochs: str | None) -> tuple[int | None, int | None]:
-    """Parse `--epochs` to the first and the last epoch; None for an open end."""
+    """Parse the value of `--epochs` into the first and the last epoch; an open end of the range is None."""
     if epochs is None:
         return None, None
     match = re.fullmatch(r"(\d*)(\.\.)?(\d*)", epochs.strip())
@@ -172,7 +173,7 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Write a row of the ledger or of the replay, with the number of its copies if there are several."""
+    """Return the text of a row of the ledger or of the replay, with the number of its copies if there are several."""
     if row is None:
         return quantity(times, "time") if times else "nothing"
     values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())

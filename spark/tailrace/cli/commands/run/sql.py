@@ -21,7 +21,10 @@ from tailrace.settings import Settings
 
 
 class SqlEngine(StrEnum):
-    """The engine of a query. The query is in Spark's dialect; with `duckdb`, it is in DuckDB's dialect."""
+    """The engine that runs a query.
+
+    `duckdb` takes a query in DuckDB's dialect; the other engines take Spark's dialect.
+    """
 
     AUTO = "auto"
     SPARK = "spark"
@@ -53,9 +56,9 @@ def sql(
 ) -> None:
     """Run a SQL query over the lake's tables. It only reads, and times are in UTC.
 
-    Besides the tables, there are views of a ledger's rows: p__panes, p__late and p__state of p__ledger, and m__rows,
-    the current rows of a map or a join. With --epoch, all tables are read as of one epoch, even if some tables of
-    answers are behind.
+    A query can also read views: p__panes, p__late and p__state show the rows of the ledger p__ledger by kind, and
+    m__rows shows the current rows of the map or join m. With --epoch, every table is read as of this epoch. A table of
+    answers may be behind its ledger; --epoch then still shows the answers of this epoch.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake

@@ -1,4 +1,4 @@
-"""`tailrace stream`: land a source in the log, and fold the log into the definitions, epoch by epoch."""
+"""`tailrace stream`: write the records of a source to the log, and fold the log into definitions, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from tailrace.stream.landing_stream import Stream
 
 _POLL = 0.2
-"""The time between two checks of whether the stream has ended or has to stop, in seconds."""
+"""The interval, in seconds, at which the command checks whether the stream has ended or a signal has arrived."""
 
 _NAMED = 10
-"""The maximum number of changed files, and of moved files, that a check of a landing folder names."""
+"""The maximum number of changed files, and of moved files, that the report on one landing folder names."""
 
 
 def stream(
@@ -107,11 +107,12 @@ def stream(
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold the log epoch by epoch.
 
-    One stream can run several definitions. If they read several logs, name a source for each log, as LOG=DIR or
-    LOG=TOPIC; an epoch is one cut over all logs. A stream without a source folds definitions from a log that another
-    stream lands; if the other stream folds one of them itself, it stops folding that definition, without a restart.
-    Ctrl-C or SIGTERM stops a stream at an epoch boundary (exit status 130), and a second signal stops it at once. The
-    next start goes on from the last complete epoch.
+    One stream can run several definitions. If the definitions read several logs, name a source for each log, as LOG=DIR
+    or LOG=TOPIC; each epoch is then one consistent cut over all logs. A stream with --from-log has no source: it folds
+    its definitions from a log that another stream lands. If the other stream folds one of these definitions, the other
+    stream stops folding that definition, without a restart. Ctrl-C or SIGTERM stops a stream at the next epoch boundary
+    (exit status 130); a second signal stops it at once. After a stop, the next start continues after the last complete
+    epoch.
     """
     pipelines, settings = load_all(definitions), settings_on(engine)
     output = output_for(settings, json=json)
@@ -147,7 +148,10 @@ def stream(
 
 @dataclass(frozen=True)
 class _Given:
-    """The sources in the arguments: folders and topics, with or without the name of a log (`LOG=`)."""
+    """The sources that the arguments name: folders and topics.
+
+    Each source may start with the name of its log (`LOG=`).
+    """
 
     folders: Sequence[str]
     topics: Sequence[str]
@@ -155,9 +159,9 @@ class _Given:
     from_log: bool
 
     def by_log(self, logs: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Assign `("--from", folder)` or `("--kafka", topic)` to each log; with `--from-log` to none.
+        """Map each log to its source: `("--from", folder)` or `("--kafka", topic)`.
 
-        Raises `UsageError` unless each log has exactly one source.
+        With `--from-log`, the mapping is empty. Raises `UsageError` if a log has no source or several sources.
         """
         given = [("--from", one) for one in self.folders] + [("--kafka", one) for one in self.topics]
         if self.from_log or not given:
@@ -199,7 +203,7 @@ class _Given:
 
     def _check(self, option: str, place: str) -> None:
         if option == "--from" and "://" not in place and not Path(place).is_dir():
-            # Spark would report this, too, but only after it has started.
+            # Spark would also report the missing folder, but only after Spark has started.
             raise UsageError(f"the folder {place} is not there: make it, or pass another with --from")
         if option == "--kafka" and not self.bootstrap:
             raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
@@ -224,7 +228,7 @@ class _Run:
         self.progress = StreamProgress(output, unit=unit)
 
     def run(self, metrics_port: int | None) -> ExitStatus:
-        """Run until the source ends, a signal arrives or an error is raised; return the exit status."""
+        """Run until the source ends, a signal arrives or an error is raised. Returns the exit status."""
         from tailrace.lake.catalog.lake import Lake
 
         try:
@@ -238,14 +242,14 @@ class _Run:
         return self._summarize()
 
     def _tail(self, lake: Lake, observed: Observation) -> None:
-        """Fold from the log; Spark starts with the first epoch that needs Spark."""
+        """Fold epochs from the log. Spark is started before the first epoch that needs Spark."""
         from tailrace.engines.spark.session import open_session
         from tailrace.stream.log_stream import Tailing
 
         def started() -> SparkSession:
             spark = open_session(self.settings, app=f"tailrace stream {self.log}")
             if threading.current_thread() is threading.main_thread():
-                # Spark replaces the handlers of signals when it starts.
+                # When Spark starts, it replaces the signal handlers of this process.
                 self.stop.listen()
             return spark
 
@@ -258,12 +262,12 @@ class _Run:
             tailing.close()
 
     def _stream(self, lake: Lake, observed: Observation) -> None:
-        """Land the records of the sources in the logs, and fold the records."""
+        """Write the records of the sources to the logs, and fold these records."""
         from tailrace.stream.landing_stream import Stream
 
         self.progress.show_activity("starting Spark")
         groups = ("lake",) if len(self._folders) == len(self.sources) else ("lake", "kafka")
-        # Spark replaces the handlers of signals when it starts.
+        # When Spark starts, it replaces the signal handlers of this process.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
                 watch = partial(self._show_epoch, observed)
@@ -317,7 +321,10 @@ class _Run:
 
 
 def _news(notice: Notice) -> Iterator[str]:
-    """Yield the news in a notice for people; none for a notice that concerns only programs."""
+    """Yield the messages with which the command reports a notice of the stream to users.
+
+    There are no messages if the notice is only for programs.
+    """
     match notice:
         case DefinitionDropped(definition, reason, left):
             goes_on = "it goes on with the others" if left else "it goes on landing the log"
@@ -344,7 +351,7 @@ def _news(notice: Notice) -> Iterator[str]:
 
 
 def _unread(looked: FolderChecked) -> Iterator[str]:
-    """Yield news on the files of a landing folder that were changed or moved since they were read."""
+    """Yield messages on the files of a landing folder that were changed or moved after the stream had read them."""
     for file in looked.changed[:_NAMED]:
         yield (
             f"{file} was changed after it was read for log {looked.log}: a file is read once, so what is new in it is "

@@ -1,4 +1,4 @@
-"""`tailrace worker`: share one warm Spark session among the runs of a scheduler on this machine (`runners.local`)."""
+"""`tailrace worker`: share one running Spark session among a scheduler's runs on this machine (`runners.local`)."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="The path of the socket.")]) -> None:
     """Hold a Spark session for runs that ask for it over a socket, and end when the worker is idle.
 
-    Runs in Airflow start this command automatically.
+    Airflow's runs start this command automatically.
     """
     WorkerServer(place, Settings()).serve()
 
 
 class LoadedFiles:
-    """The files from which this process has loaded code, with their state at that time.
+    """The files from which this process has loaded code, with the modification time and size of each file at that time.
 
-    The files that definitions import are included, but not the files of definitions, because each run loads those
-    again. Of the installed packages, only this package is included.
+    Files that definitions import are included. The files of the definitions themselves are not included, because each
+    run loads them again. Of the installed packages, only the package `tailrace` is included.
     """
 
     def __init__(self) -> None:
@@ -53,10 +53,11 @@ class LoadedFiles:
         self.seen: dict[str, tuple[int, int]] = {}
 
     def note(self) -> None:
-        """Record the files of the modules that are loaded now."""
+        """Record the files of all modules that have been loaded by now."""
         for file in self._files() - self.seen.keys():
             stamp = _stamp(file)
-            # A file that was written after the process began may have been loaded before it was written.
+            # If a file was written after the process started, the loaded code may be older than the file, so the file
+            # counts as changed.
             self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
 
     def have_changed(self) -> bool:
@@ -96,21 +97,21 @@ class WorkerServer(ThreadingUnixStreamServer):
         self.idle = settings.worker_idle.total_seconds()
 
     def serve(self) -> None:
-        """Answer requests until the worker has been idle for the time in the settings, or is told to stop."""
+        """Answer requests until a client stops the worker, or until the worker has been idle for `worker_idle`."""
         watch = threading.Thread(target=self._until_idle, daemon=True)
         watch.start()
         self.serve_forever(poll_interval=0.2)
         self.leave()
         while self.busy:
             time.sleep(0.1)
-        # Spark ends when its standard input closes, so nothing has to wait for its end.
+        # The worker exits without stopping Spark, because Spark ends when its standard input closes.
         os._exit(ExitStatus.OK)
 
     def leave(self) -> None:
-        """Accept no more requests; present runs go on to their end."""
+        """Stop accepting requests. Runs that have already started continue to their end."""
         self.leaving = True
         with suppress(OSError):
-            # A newer worker may have a socket at this path by now.
+            # A newer worker may have created its socket at this path, and that socket must not be removed.
             if self.place.stat().st_ino == self.inode:
                 self.place.unlink()
         threading.Thread(target=self.shutdown, daemon=True).start()
@@ -124,7 +125,7 @@ class WorkerServer(ThreadingUnixStreamServer):
 
     @contextmanager
     def busy_connection(self) -> Iterator[None]:
-        """Count a connection as busy during the block, so that the worker does not end meanwhile."""
+        """Count a connection as busy during the block, so that the worker does not exit before the block ends."""
         with self.counting:
             self.busy += 1
         try:
@@ -134,7 +135,7 @@ class WorkerServer(ThreadingUnixStreamServer):
                 self.busy, self.since = self.busy - 1, time.monotonic()
 
     def session(self) -> SparkSession:
-        """Open a session for the caller. Raises `ToolchainError` if Java or a jar is missing."""
+        """Open a Spark session for a run. Raises `ToolchainError` if Java or a jar is missing."""
         from tailrace.engines.spark.session import open_session
 
         with self.opening:
@@ -174,7 +175,7 @@ class _Connection(StreamRequestHandler):
 
 
 class _Asker:
-    """The client of a run: `cancel` is called if the client disconnects before it is `answered`."""
+    """The client that requested a run. If the client disconnects before `answered` is true, `cancel` is called."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.answered = connection, False
@@ -183,7 +184,7 @@ class _Asker:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        # The client sends nothing more, so a read returns only when the client disconnects.
+        # After its request, the client sends no data, so this read returns only when the client disconnects.
         with suppress(OSError):
             self.connection.recv(1)
         if not self.answered:
@@ -239,12 +240,12 @@ class _Run:
         return JobOutcome.as_data(run_backfill(self.server.settings, job, load_job(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
-        """Cancel the session's work when the client disconnects."""
+        """Arrange for the session's work to be cancelled when the client disconnects."""
         self.asker.cancel = session.cancel
         self.asker.check()
 
     def _spark(self) -> SparkSession:
-        """Open a session in which this thread's work is cancelled when the client disconnects."""
+        """Open a Spark session in which the work of this thread is cancelled when the client disconnects."""
         from tailrace.engines.spark.session import cancellable
 
         spark = self.server.session()
