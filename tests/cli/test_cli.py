@@ -62,7 +62,7 @@ def test_every_option_says_what_it_is_for() -> None:
         "--per-epoch",
         "--follow-every",
     ):
-        line = next(line for line in shown.splitlines() if option in line)
+        line = next(line for line in shown.splitlines() if line.strip("│* ").startswith(option))
         assert len(line.strip("│ ").split("  ")) > 2, line
 
 

@@ -1,9 +1,10 @@
-"""A backfill: compute a range from everything that the log holds for it, and replace only the rows that differ (V4).
+"""Backfills: recompute a range from all records in the log, and replace only the rows that differ (V4).
 
-One session computes a group: a map, a join, or a pipeline with its stages. The kind of the group determines which
-tables a range reads and which runs it needs (`backfill_of`). A run pins the log at the ledger's epoch, computes the
-windows whose timestamp is in the range or the rows whose event time is in the range (V5), and writes the rows that
-differ (`range_run`). The written rows get a separate generation in the ledger, while a stream may continue to run.
+Each session computes a group of definitions: a map, a join, or a pipeline with its stages. The kind of the group
+determines which tables must be read for a range and which runs the range needs (`backfill_of`). A run reads the log up
+to the ledger's epoch at the run's start. The run computes the windows whose timestamp is in the range, or the rows
+whose event time is in the range (V5), and writes the rows that differ (`range_run`). The written rows get a separate
+generation in the ledger, and a stream may continue to run at the same time.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
 OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
-"""For each stage, in order, the stage and the results of its runs."""
+"""A list of pairs in the order of the stages: a stage, and the results of the stage's runs."""
 
 _Done = dict[str, tuple[Ranged, list[Backfilled]]]
-"""The stages with the results of their runs, by the stage's name."""
+"""A dict from the name of each stage to the stage and the results of its runs."""
 
 
 @singledispatch
 def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
-    """Return the backfill of a range for this kind of definition; `how` has the options of `RangeBackfill`."""
+    """Create the backfill of a range for a definition's kind; `how` has the options of `RangeBackfill`."""
     raise KindError("backfill", definition)
 
 
@@ -56,9 +57,10 @@ def backfill(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> list[Backfilled]:
-    """Recompute the range `[first, last)` of one stage alone, in microseconds of window timestamps or event time.
+    """Recompute the range `[first, last)` of one stage alone, without the stages before it.
 
-    The closed windows of the range are one run, and the windows that a stream can still reach are a second run; a run
+    `first` and `last` are window timestamps or, for maps and joins, event times, in microseconds. One run recomputes
+    the closed windows of the range, and a second run recomputes the windows that a stream can still reach; a run
     without windows is left out. A dry run reports what would change and changes nothing. Raises `BackfillError` if the
     range is empty or cannot be computed, and `OtherDefinitionError` if the tables belong to another definition.
     """
@@ -79,18 +81,18 @@ def backfill_stages(
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
 ) -> OfStages:
-    """Backfill a definition after all pipelines, joins and maps that it reads, in order.
+    """Backfill all pipelines, joins and maps that a definition reads, in order, and then the definition itself.
 
     The answers of a pipeline's stages are computed once, from the log. A definition that reads a join or a map is
-    computed from the current rows of that definition's ledger. If any stage cannot be backfilled, no stage is changed.
-    The range of an earlier stage starts early enough to include all windows that the next stage needs for its range, so
-    each stage is computed from the answers that the previous stage has after the run. Open windows of a later stage are
-    computed from the answers that the stage has read. With the stream's next epoch, these windows receive the
-    corrections of the previous stage's open windows (X4). `corrections.stages_behind` finds windows outside of the
-    range that lack a correction. A computation is not backfilled.
+    computed from the current rows in the ledger of that join or map. If any stage cannot be backfilled, no stage is
+    changed. The range of an earlier stage starts early enough to include all windows that the next stage needs for its
+    range, so each stage is computed from the answers that the previous stage has after its run. Open windows of a later
+    stage are computed from the answers that this stage has already read. With the stream's next epoch, these windows
+    receive the corrections of the previous stage's open windows (X4). `corrections.stages_behind` finds windows outside
+    of the range that lack a correction. Computations are not backfilled.
 
-    `begun` is called with each session before anything is computed in the session. If DuckDB runs out of room, Spark
-    takes over; if `spark` is False, a `RoomError` is raised instead.
+    `begun` is called with each session before anything is computed in the session. If DuckDB runs out of memory or disk
+    space, Spark takes over; if `spark` is False, a `RoomError` is raised instead.
     """
     groups = _groups(definition)
     for group in groups:
@@ -101,15 +103,15 @@ def backfill_stages(
         compute = partial(_compute, found, group, first, last, inputs, reason, dry_run, begun=begun, asked=asked)
         run_with_fallback(lake, compute) if spark else compute(lake)
         for name, (stage, runs) in found.items():
-            # A stage with two readers is computed twice: the second time nothing is left to change.
+            # If two definitions read a stage, the stage is computed twice, and the second run finds no differences.
             done.setdefault(name, (stage, []))[1].extend(runs)
     return list(done.values())
 
 
 def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineChoice:
-    """Return the engine that `backfill_stages` would use for a range: Spark if any of the stages needs Spark.
+    """Return the engine with which `backfill_stages` would compute a range: Spark if any of the stages needs Spark.
 
-    Raises the errors of `backfill_stages` for the range and the tables.
+    Raises the same errors as `backfill_stages` if the range or the tables are not valid.
     """
     groups = [backfill_of(group, lake, first, last, asked=group is definition) for group in _groups(definition)]
     for group in groups:
@@ -119,7 +121,10 @@ def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineC
 
 
 def _groups(definition: Ranged) -> list[Ranged]:
-    """List the groups (maps, joins, and last stages of pipelines) in order; each group is backfilled in one session."""
+    """List the groups to backfill, in order: maps, joins, and the last stages of pipelines.
+
+    Each group is backfilled in one session.
+    """
     found: list[Any] = []
 
     def visit(one: Definition) -> None:
@@ -145,12 +150,13 @@ def _compute(
     begun: Callable[[Session], None] = lambda session: None,
     **how: bool,
 ) -> None:
-    """Open the engine that fits a group's records, and do its runs; add each run to `done` and `inputs` as it ends.
+    """Open a session for a group on the engine that fits its records, and execute the group's runs.
 
-    If the engine has no room in the middle of a group, `done` has the runs that are committed already.
+    Each run is added to `done` and `inputs` when it ends. If the engine runs out of memory or disk space before all
+    runs have ended, `done` has the runs that are already committed.
     """
     if dry_run:
-        # Nothing of an earlier attempt is committed.
+        # An earlier attempt of a dry run has committed nothing, so its results are dropped.
         done.clear()
     part = backfill_of(with_set_aside(lake, group), lake, first, last, **how)
     with session_for(lake, part.definition, "backfill", part.reads()) as session:

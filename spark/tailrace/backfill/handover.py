@@ -2,10 +2,10 @@
 
 The backfill borrows the ledger's lease at an epoch boundary, so that the ledger does not change in the meantime: the
 stream continues to land records, but does not commit the epoch that it has folded. The backfill computes the windows
-from everything that the log holds up to the ledger's epoch, no matter whether a source or another definition filled the
-log. The backfill compares the computed windows with the open state and the answers (`open_windows_correction`). In one
+from all records that the log has up to the ledger's epoch; the log may be filled by a source or by another definition.
+The backfill compares the computed windows with the open state and the answers (`open_windows_correction`). In one
 commit, the backfill writes panes, retractions and partials in a new generation, and returns the lease. The stream then
-restores its state from the ledger and folds its epoch again.
+restores its state from the ledger and folds the uncommitted epoch a second time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tailrace.sql.terms import Condition, Query
 
 
 def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
-    """Raise `BackfillError` if a later stage could not follow corrections of open windows up to `last`."""
+    """Raise `BackfillError` if a later stage cannot apply corrections of this stage's open windows up to `last`."""
     head = lake.head(ledger_name(pipeline.name))
     for stage in pipeline.stages:
         if stage.stamp is not None and (stage is not pipeline or ONWARD in head.properties):
@@ -49,29 +49,30 @@ def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
 
 
 class Handover(RangeRun[Pipeline]):
-    """The run over the windows that a stream can still reach."""
+    """The backfill run for the windows that a stream can still reach."""
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head) -> None:
         super().__init__(session, pipeline, first, last, pinned)
         self.answering = answering(session, pipeline)
         check_followers(self.lake, pipeline, last)
-        # Merging windows are corrected together with the windows that they overlap, which may be outside of the range.
+        # Merging windows are corrected together with the windows that they overlap. Overlapping windows may be outside
+        # of the range.
         closed = pipeline.closed_until(pinned.number("watermark"))
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
     def head(self) -> Head:
-        """Return the current head of the ledger, which the stream continues to advance."""
+        """Return the ledger's latest commit; the stream may commit further epochs."""
         return self.lake.head(self.ledger)
 
     def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
-        """Replace the range under the stream's lease."""
+        """Replace the range while the run holds the stream's lease."""
         return replacing.replace_open(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
         return self._found(version_as_of(run, head), head.snapshot)
 
     def differences(self, run: Run, pinned: Head) -> Found:
-        # Under the stream's lease, the newest state is the pinned state.
+        # While the run holds the stream's lease, the latest state in the ledger is the pinned state.
         return self._found(version_as_of(run, pinned), None)
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
@@ -88,7 +89,8 @@ class Handover(RangeRun[Pipeline]):
         open_ = Rows(pipeline).within_reach(ledger, written.watermark)
         state = self.session.materialized(Query(f"SELECT * FROM ({open_}) WHERE {reached}"))
         answers = current_answers(pipeline, held_answers(self.session, pipeline))
-        # In a signed log, a window whose records were all retracted has a state but no answer that could be retracted.
+        # In a log with retractions, a window whose records were all retracted has a state, but it has no answer to
+        # retract.
         without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
             correction.corrected(computed, state, answers, reached, in_range(self.first, self.last)),
@@ -102,10 +104,10 @@ class Handover(RangeRun[Pipeline]):
         return Found(counted.relation, counted.counts)
 
     def _placed(self, epoch: int) -> Query:
-        """Return a query of the records that may be in the windows of the range, each record with its windows.
+        """Return a query for the records that may be in the windows of the range, each record with its windows.
 
         For a later stage, the records are the current answers of the previous stage that the later stage has already
-        read. The later stage reads further corrections of these answers with its next epoch.
+        read. With its next epoch, the later stage will read further corrections of these answers.
         """
         pipeline = self.definition
         if pipeline.earlier is None:

@@ -1,8 +1,9 @@
-"""The backfill of a join: compute the pairs of a range from the logs, with late records, and compare them (rule V4).
+"""The backfill of a join: compute the pairs of a range from the logs, and compare them with the ledger's pairs (V4).
 
-A pair belongs to the interval that contains the event time of its later record (V5). A running stream never outputs a
-pair of two records that the run has already read, so a run takes no lease. If the join outputs records without a
-partner or may retract its output, the range ends where the stream cannot change the output any more.
+The pairs are computed with late records. A pair belongs to the range that contains the event time of its later record
+(V5). A running stream never outputs a pair of two records that the run has already read, so a run takes no lease. If
+the join outputs records without a partner or may retract its output, the range ends where the stream cannot change the
+output any more.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class JoinBackfill(RangeBackfill[Join]):
-    """The backfill of a join, limited to that part of the range which the stream cannot change any more."""
+    """The backfill of a join, limited to the part of the range that the stream cannot change any more."""
 
     @cached_property
     def pinned(self) -> Head:
-        """The head of the ledger at which the backfill begins to read."""
+        """The commit of the ledger at which the backfill begins to read."""
         return folded_head(self.lake, self.definition)
 
     @property
     def end(self) -> int:
-        """The end of the range to compute: the stream cannot change any rows before this event time."""
+        """The end of the range that is computed: the stream cannot change rows with an earlier event time any more."""
         return min(self.last, self.definition.open_from(self.pinned.number("watermark", BEGINNING)))
 
     def check(self) -> None:
@@ -68,12 +69,12 @@ class JoinRun(RowsRun[Join]):
 
 
 def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:
-    """Return a relation with the entries of one side."""
+    """Return a relation with the entries of one side of a join."""
     return session.materialized(join_rows.added_entries(join, side, bracketed(join_rows.entries(join, records, side))))
 
 
 def _reached(join: Join, first: int, last: int) -> tuple[int | None, int | None]:
-    """Return the event-time bounds of the records that may be in pairs of a range; None stands for no bound."""
+    """Return the event-time bounds of the records that pairs of a range may contain; None means no bound."""
     length = max(join.reach) if join.where is None else join.where.longest
     since_ = None if first <= BEGINNING or length is None else max(BEGINNING, first - length)
     return since_, None if last >= END_OF_TIME or length is None else min(END_OF_TIME, last + length + 1)

@@ -1,7 +1,8 @@
 """The backfill of a map: compute the rows of a range from the log, and compare them with the ledger's rows (rule V4).
 
-A record belongs to the interval that contains its event time (V5). A map has no windows that are open to a stream, so a
-run takes no lease: rows that differ are retracted and written again, in the run's generation, while a stream may run.
+A record belongs to the range that contains its event time (V5). A map has no windows that are open to a stream, so a
+run takes no lease: the run retracts the rows that differ and writes correct rows in its own generation, while a stream
+may run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.sql.terms import Query, bracketed
 
 
 class MapBackfill(RangeBackfill[Map]):
-    """The backfill of a map."""
+    """The backfill of a map over a range of event time."""
 
     def reads(self) -> list[tuple[str, Filter]]:
         epoch = folded_head(self.lake, self.definition).number("epoch")
@@ -41,7 +42,8 @@ class MapRun(RowsRun[Map]):
     def compute(self, run: Run, pinned: Head) -> Found:
         if self._held():
             return self.differences(run, pinned)
-        # Without rows to compare with, rows are written as they are computed, and the written files provide the count.
+        # If the ledger has no rows in the range, the computed rows are written without a comparison, and are counted
+        # from the written files.
         rows = output_rows(self.definition)
         new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), version_as_of(run, pinned))
         files = self.session.files(new, self.ledger)
@@ -62,21 +64,21 @@ class MapRun(RowsRun[Map]):
             super().write(found, run, pinned, branch, properties)
 
     def _mapped(self, pinned: Head) -> Query:
-        """Return a query of the rows that the map makes from the log, up to the epoch of the pinned commit."""
+        """Return a query for the map's output rows for the log's records, up to the epoch of the pinned commit."""
         log, epoch, (first, last) = self.definition.log, pinned.number("epoch"), _bounds(self.first, self.last)
         return map_output(self.session, self.definition, log_records.rows_of_log(self.session, log, epoch, first, last))
 
     def _held(self) -> bool:
-        """Return True if the ledger may have rows of the range, according to its files' statistics."""
+        """Return True if the ledger may have rows in the range, according to the statistics of the ledger's files."""
         return any(True for _ in self.lake.table(self.ledger).scan(row_filter=self.in_ledger()).plan_files())
 
     def _new(self, computed: Query) -> Found:
-        """Count every computed row as new; the ledger must have no rows in the range."""
+        """Count every computed row as new. The caller must make sure that the ledger has no rows in the range."""
         text = output_rows(self.definition).new(computed)
         if not self.session.direct:
             return self.count_changes(text)
-        # Counting in this process reads only the columns that the condition needs; the write later reads the other
-        # columns.
+        # If the rows are counted in this process, only the columns that the condition needs are read. The other columns
+        # are read when the rows are written.
         relation = self.session.view(text)
         return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})
 
@@ -86,5 +88,5 @@ _NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:
-    """Return the bounds of a range; a bound is None if the range is open on that side."""
+    """Return the bounds of a range of event time; a bound is None if the range has no limit on that side."""
     return None if first <= BEGINNING else first, None if last >= END_OF_TIME else last

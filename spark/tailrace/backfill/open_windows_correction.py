@@ -1,8 +1,8 @@
-"""Compare answers and open windows with the log, and create the ledger rows that correct them.
+"""Compare answers and open windows with the log, and create ledger rows that correct the answers and windows.
 
 For windows that the stream cannot reach any more, only the answers are compared (`sql.results.compared_rows`). For
-windows that are still open, the state is compared as well (`model.step.correction`): with one native projection for
-each step where possible, otherwise with the model's Python code.
+windows that are still open, the state is compared, too (`model.step.correction`): with one native projection for each
+step where possible, otherwise with the model's Python code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 class OpenWindowsCorrection:
-    """The native correction of one definition's open windows in one session."""
+    """The correction of one definition's open windows in one session, by native operations of the engine."""
 
     def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
         self.session, self.pipeline, self.written = session, pipeline, written
@@ -39,22 +39,26 @@ class OpenWindowsCorrection:
     ) -> Query:
         """Compare windows with the log; the result has a row for each window.
 
-        `computed` contains the batch answers (`answers.batch`), and `state` is a view of the open windows; both cover
-        the windows that meet `reached`. `held` contains the current answers (`answers.current`), of which only the
-        answers of such windows count. Among these windows, the windows that meet `meant` are compared. Merging windows
-        are compared in groups of overlapping windows: a group is compared if the window that the log yields for it
-        meets `meant` or, if the log yields no window, if any window of the group meets `meant`.
+        `computed` contains the batch answers (`answers.batch`), and `state` is a view of the open windows; both contain
+        only windows that meet the condition `reached`. `held` contains the current answers (`answers.current`); only
+        the answers of windows that meet `reached` are used. Of these windows, the windows that meet `meant` are
+        compared. Merging windows are compared in groups of overlapping windows. A group is compared if the window that
+        the log yields for it meets `meant`. If the log yields no window for a group, the group is compared if any of
+        its windows meets `meant`.
 
-        The columns are those of `ComparedRows.differences`, the columns of the state, and `remains`. In addition,
-        `change` may be `state` (only the state was wrong).
+        The result has the columns of `ComparedRows.differences`, the columns of the state, and `remains`. In addition
+        to the usual values, `change` may be `state`, which means that only the state was wrong.
         """
         started = self._started(self._beside(computed, state, held, reached))
-        # Materialize the rows; otherwise a filter on the result would be pushed through all steps and grow with each
-        # step.
+        # Materialize the rows: otherwise, the engine would push a filter on the result through all steps, and the
+        # filter would grow with each step.
         return self._changes(self.session.materialized(started), meant)
 
     def rows(self, view: Relation) -> Query:
-        """Return the SQL of the ledger rows for a view of `corrected`'s result; equal windows yield no rows."""
+        """Return SQL for the ledger rows that correct windows; `view` is a view of the result of `corrected`.
+
+        Windows without a difference yield no rows.
+        """
         partials = Rows(self.pipeline).of_corrected(view, Condition("remains"), Condition("open AND NOT remains"))
         # The answer of a window that merged away is retracted together with the answer of its successor.
         panes = pane_rows(self.pipeline, view, self.written, Condition("NOT gone OR merged_away"))
@@ -65,7 +69,7 @@ class OpenWindowsCorrection:
         return Condition(str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L")))
 
     def _beside(self, computed: Query, state: Relation, held: Query, reached: Condition) -> Query:
-        """Return the SQL that joins each window's batch answer, state and current answer; a missing part is null."""
+        """Return SQL that joins each window's batch answer, state and current answer; a missing part is null."""
         pipeline, keys = self.pipeline, key_names(self.pipeline)
         place = [*keys, *SPAN]
         items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
@@ -88,7 +92,10 @@ class OpenWindowsCorrection:
         return Query(f"SELECT {join_items(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
-        """Select the answers of the reached windows, and of windows that merged away and are not retracted yet (V3)."""
+        """Select the current answers of the windows that meet `reached`.
+
+        Answers of windows that merged into other windows and are not retracted yet (V3) are selected, too.
+        """
         held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
             return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
@@ -102,7 +109,7 @@ class OpenWindowsCorrection:
         return Query(f"SELECT * FROM ({both}) WHERE _merged_away OR {reached}")
 
     def _types(self) -> dict[str, str]:
-        """Return the type of each column in the result of `_beside`."""
+        """Return the type of each column in the result of the method `_beside`."""
         pipeline, results = self.pipeline, self.pipeline.answer_columns
         return {
             **{name: pipeline.columns[name] for name in pipeline.key},
@@ -115,10 +122,10 @@ class OpenWindowsCorrection:
         }
 
     def _started(self, beside: Query) -> Query:
-        """Return the SQL of windows that start again from the log: their state, `told` and `alike`.
+        """Return SQL that computes the state of each window from the log's records, and the columns `told` and `alike`.
 
-        `told` is True if a pane fires. `alike` is True if the stream's state of the window has the same totals as the
-        log.
+        `told` is True if a pane of the window fires. `alike` is True if the stream's state of the window has the same
+        totals as the log.
         """
         chain = Chain(all_of(bracketed(beside)), list(self._types()))
         now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
@@ -133,16 +140,17 @@ class OpenWindowsCorrection:
         return chain.text
 
     def _changes(self, started: Relation, meant: Condition) -> Query:
-        """Return the SQL that decides the `change` of each window; `corrected` describes the columns."""
+        """Return SQL that sets the `change` of each window; the docstring of `corrected` describes the columns."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.answer_columns)
         equal += " AND NOT doubled"
         closed = f"computed = answered AND (NOT computed OR {equal})"
-        # A window whose records were all retracted is neither computed nor answered, so only its state is compared.
+        # If all records of a window were retracted, the window has neither a computed nor a current answer, so only its
+        # state is compared.
         alike = "alike" if self.rules.later else "computed AND alike"
         still = f"IF(open, {alike}, NOT computed AND NOT answered)"
         right = f"(IF({self._gone}, {closed}, {still}) AND NOT doubled)"
-        # The answer of a window that merged away is retracted when its successor fires.
+        # The answer of a window that merged into a successor is retracted when the successor fires.
         right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
         marked = Query(f"SELECT *, {right} AS right, {self._gone} AS gone, {meant} AS meant FROM {started}")
         grouped = (
@@ -162,11 +170,11 @@ class OpenWindowsCorrection:
         return Query(f"SELECT {join_items(items)} FROM ({grouped}) WHERE meant")
 
     def _grouped(self, marked: Query) -> Query:
-        """Return the SQL that sets `wrong` and `meant` of each merging window to the values of its group.
+        """Return SQL that gives all merging windows of a group the same `wrong` and `meant`.
 
-        Windows that overlap, directly or through other windows, form a group; otherwise the state could come to hold
-        two windows that overlap. A window that no stream can reach is a group by itself, unless its answer waits for
-        the window's successor.
+        Windows that overlap, directly or through other windows, form a group; they are corrected together, because the
+        state must never have two windows that overlap. A window that no stream can reach is a group by itself, unless
+        its answer waits for the window's successor.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]
@@ -180,7 +188,7 @@ class OpenWindowsCorrection:
 class PythonCorrection(OpenWindowsCorrection):
     """The correction of one definition's open windows by the model's Python code.
 
-    This correction is for combiners that combine in Python.
+    This correction is used if a combiner of the definition merges accumulators in Python.
     """
 
     def _started(self, beside: Query) -> Query:
@@ -190,5 +198,5 @@ class PythonCorrection(OpenWindowsCorrection):
 
 
 def correction_for(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrection:
-    """Choose the native or the Python correction, depending on how the session's engine executes the definition."""
+    """Return the native or the Python correction, depending on how the session's engine executes the definition."""
     return (PythonCorrection if way(pipeline) is Way.PYTHON else OpenWindowsCorrection)(session, pipeline, written)

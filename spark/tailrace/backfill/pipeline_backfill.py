@@ -1,7 +1,8 @@
 """The backfill of a pipeline with its stages: its closed windows, and its windows that are open to a stream (V4).
 
-A changed window is retracted and fired again, a window that the log does not yield any more is retracted, and a window
-with an equal answer is left untouched. Windows that a stream can still reach are a second run (`handover`, X4).
+If the recomputed answer of a window differs, the old answer is retracted and the window fires again. If the log does
+not yield a window any more, the window's answer is retracted. A window with an equal answer is left untouched. Windows
+that a stream can still reach are recomputed in a second run (`handover`, X4).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tailrace.sql.terms import Condition, Query
 class PipelineBackfill(RangeBackfill[Pipeline]):
     """The backfill of all stages of a pipeline, or of its last stage alone.
 
-    The answers of all stages are computed only once.
+    The answers of each stage are computed only once.
     """
 
     def check(self) -> None:
@@ -60,7 +61,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
 
     @property
     def _firsts(self) -> dict[str, int]:
-        """The start of each stage's range: early enough for all windows that the next stage needs for its range."""
+        """The start of each stage's range, early enough to include all windows that the next stage needs."""
         found, first = dict[str, int](), self.first
         for stage in reversed(self.stages):
             found[stage.name] = first
@@ -70,7 +71,10 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
         return found
 
     def _of_stage(self, session: Session, stage: Pipeline, answers: RangeAnswers) -> list[RangeRun[Pipeline]]:
-        """Return the runs for a stage: a run for its closed windows and a run for its open windows, as needed."""
+        """Return the runs for a stage: one run for the closed windows of its range, and one for the open windows.
+
+        If the range has no closed windows, or no open windows, the run for these windows is left out.
+        """
         pinned, first, last = folded_head(session.lake, stage), self._firsts[stage.name], self.last
         closed = stage.closed_until(pinned.number("watermark"))
         runs: list[RangeRun[Pipeline]] = []
@@ -82,7 +86,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
 
 
 class ClosedWindows(RangeRun[Pipeline]):
-    """The run over the windows that no stream can reach any more."""
+    """The backfill run for the windows that no stream can reach any more."""
 
     def __init__(
         self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head, answers: RangeAnswers
@@ -120,7 +124,7 @@ class ClosedWindows(RangeRun[Pipeline]):
 
     @property
     def _within(self) -> Filter:
-        """The filter for the answers whose windows are in the range."""
+        """The filter that selects the answers whose windows are in the range."""
         first, last = (max(BEGINNING, min(at, END_OF_TIME)) for at in (self.first, self.last))
         return every(after("window_end", first), up_to("window_end", last))
 

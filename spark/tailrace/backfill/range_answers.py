@@ -1,8 +1,8 @@
 """The answers of a definition's stages over a range of the log; the answers of each stage are computed only once.
 
-A stage's answers serve both the run of the stage and the next stage. This module reads the records that the last stage
-needs. The last stage's records include the records that earlier stages need, because a stage reaches as far back as the
-previous stage plus the length of its windows.
+A stage's answers are used by the backfill run of this stage and by the next stage. This module reads only the records
+that the last stage needs. The last stage's records include all records that the earlier stages need, because a stage
+needs records from as far back as the previous stage does, plus the length of its own windows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of
 class RangeAnswers:
     """The answers of the stages up to `pipeline` over the range `[first, last)` of window timestamps, in microseconds.
 
-    If a later stage reads the answers of a stage, these answers are kept until the session is closed.
+    If a later stage reads the answers of a stage, these answers stay materialized until the session is closed.
     """
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
@@ -28,30 +28,31 @@ class RangeAnswers:
         self._relations: dict[tuple[str, int], Relation] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
-        """Return a query of a stage's answers at an epoch of the log; `[first, last)` must be within the whole range.
+        """Return a query for a stage's answers at an epoch of the log; `[first, last)` must lie within the whole range.
 
-        Answers that a later stage reads are computed at the first call. Answers that fit are moved into this process
-        (`Answering.brought`).
+        Answers that a later stage reads are computed at the first call. A result that is small enough is moved into
+        this process (`Answering.brought`).
         """
         one = self.ends
         while one.pipeline.name != stage.name:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
             one = one.earlier
         if one is self.ends:
-            # If windows are either read completely or not at all, no window is outside of the range.
+            # If every window is either read completely or not at all, no window is outside of the range, and no filter
+            # is needed.
             within = ALWAYS if reads_whole_windows(stage) else in_range(first, last)
             rows = self._read(one, epoch, first, last)
             return one.brought(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def _read(self, stage: Answering, epoch: int, first: int, last: int) -> Relation:
-        """Return a query, in brackets, of those records of a stage that a range of the last stage needs."""
+        """Return a parenthesized query for the input records of a stage that a range of the last stage needs."""
         if stage.earlier is None:
             return range_records(self.ends, first, last, epoch)
         return stage.changed(all_of(self._all(stage.earlier, epoch)))
 
     def _all(self, stage: Answering, epoch: int) -> Relation:
-        """Return a relation of all answers of a stage in the whole range; the relation is computed once per epoch."""
+        """Return a relation of all answers of a stage in the whole range, computed only once for each epoch."""
         at = stage.pipeline.name, epoch
         if at not in self._relations:
             rows = self._read(stage, epoch, self.first, self.last)
@@ -60,9 +61,9 @@ class RangeAnswers:
 
 
 def range_records(answering: Answering, first: int, last: int, epoch: int) -> Relation:
-    """Return a query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may contain.
+    """Return a parenthesized query for the log's records, up to an epoch, that windows of `[first, last)` may contain.
 
-    The range is a range of window timestamps, in microseconds (rule V5).
+    `first` and `last` are window timestamps, in microseconds (rule V5).
     """
     pipeline = answering.pipeline
     log = pipeline.stages[0].log
@@ -73,11 +74,11 @@ def range_records(answering: Answering, first: int, last: int, epoch: int) -> Re
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
-    """Return an event time, in microseconds; every session that ends after `first` begins at or after this time.
+    """Return an event time, in microseconds, at or after which every session that ends after `first` begins.
 
-    The searched span doubles until no session that ends after `first` begins within one gap of the span's start. The
-    span ends one gap after `first`: if a session continues beyond the span, its part in the span also ends after
-    `first`.
+    The function searches a span of event time that ends one gap after `first`. The function moves the span's start
+    backwards until no session that ends after `first` begins within one gap of this start. If a session continues
+    beyond the end of the span, its part in the span also ends after `first`.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where

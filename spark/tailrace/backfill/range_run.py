@@ -1,7 +1,7 @@
-"""A run over a range of one definition: its entry in the table of runs, its differences, publication and end.
+"""A run over a range of one definition: record the run, find the differences, publish the corrections, end the run.
 
-`RangeBackfill` is the part that depends on the kind of definition: the tables that a range reads, and the runs that it
-needs. A run that fails is recorded as failed.
+The subclasses of `RangeBackfill` contain the code that depends on the kind of definition: which tables a range reads,
+and which runs it needs. A run that fails is recorded as failed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ W = TypeVar("W", bound=Windowless)
 
 @dataclass(frozen=True)
 class Found:
-    """The differences that a run would write: a relation of its windows, each with its `change`, and counts by kind.
+    """The differences that a run would write: a relation of windows or rows with their `change`, and counts by kind.
 
     In addition to a run's usual counts, `held` counts the windows of the range that have an answer. If the rows are
-    already written, `files` lists their files, which are in no table yet; `changes` is then None.
+    already written, `files` lists their files, which are not in a table yet; `changes` is then None.
     """
 
     changes: Relation | None
@@ -53,7 +53,7 @@ class Found:
 
     @property
     def different(self) -> Relation:
-        """The windows that differ, as a query in brackets."""
+        """The windows or rows that differ, as a parenthesized query."""
         assert self.changes is not None, "the rows of the differences are written already"
         return Relation(f"(SELECT * FROM {self.changes} WHERE change <> 'same')")
 
@@ -61,8 +61,8 @@ class Found:
 class RangeRun(ABC, Generic[D]):
     """A run of one stage over `[first, last)` on the session's engine, with the methods that `RangeReplacement` needs.
 
-    The run reads the log at the epoch of `pinned`, a head of the ledger. Unless a subclass states otherwise, no stream
-    can reach the range any more, so the run takes no lease (rule X4).
+    The run reads the log at the epoch of `pinned`, a commit of the ledger. Unless a subclass states otherwise, no
+    stream can reach the range any more, so the run takes no lease (rule X4).
     """
 
     def __init__(self, session: Session, definition: D, first: int, last: int, pinned: Head) -> None:
@@ -71,9 +71,9 @@ class RangeRun(ABC, Generic[D]):
         self.ledger = ledger_name(definition.name)
 
     def run(self, reason: str | None, dry_run: bool, inputs: str | None) -> Backfilled:
-        """Execute the run or, if `dry_run` is True, only compute its changes.
+        """Execute the run, or only compute its changes if `dry_run` is True.
 
-        `inputs` names the runs of other definitions whose results this run sees (`RunInputs`).
+        `inputs` names the runs of other definitions whose results this run has read (`RunInputs`).
         """
         started, by, head = time.perf_counter(), self.session.choice, self.head()
         epoch = head.number("epoch")
@@ -95,15 +95,15 @@ class RangeRun(ABC, Generic[D]):
             self.follower.close()
 
     def head(self) -> Head:
-        """Return the ledger's head at which the run begins to read."""
+        """Return the commit of the ledger at which the run begins to read."""
         return self.pinned
 
     def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
-        """Replace the range with the protocol for windows that are closed to the stream."""
+        """Replace the range without a lease; subclasses override this method if a stream can still reach the range."""
         return replacing.replace_closed(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
-        """Compute the differences at a head of the ledger, for a dry run."""
+        """Compute the differences at a commit of the ledger, for a dry run."""
         return self.differences(run, head)
 
     def compute(self, run: Run, pinned: Head) -> Found:
@@ -115,11 +115,11 @@ class RangeRun(ABC, Generic[D]):
 
     @abstractmethod
     def rows(self, found: Found, written: BackfillVersion) -> Query:
-        """Return the SQL of the ledger rows that correct the differences."""
+        """Return SQL for the ledger rows that correct the differences."""
 
     @abstractmethod
     def open_follower(self, owner: str) -> Follows:
-        """Return the follower that updates the answers from the ledger."""
+        """Return a follower, which updates the table of answers from the ledger."""
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
@@ -136,7 +136,7 @@ class RangeRun(ABC, Generic[D]):
 
 
 class RowsRun(RangeRun[W]):
-    """A run of a definition without windows, whose rows are only in its ledger."""
+    """A run of a definition without windows; the definition's rows are only in its ledger."""
 
     def open_follower(self, owner: str) -> Follows:
         return Unfollowed(self.lake, self.definition.name)
@@ -148,19 +148,19 @@ class RowsRun(RangeRun[W]):
         return output_rows(self.definition).corrected(found.different, written)
 
     def compare(self, computed: Query, epoch: int) -> Found:
-        """Compare computed rows with the ledger's current rows at an epoch."""
+        """Compare computed rows with the rows that are current in the ledger at an epoch."""
         rows = output_rows(self.definition)
         held = rows.current(self.session.table(self.ledger, self.in_ledger()), self.within(), until=epoch)
         return self.count_changes(rows.differences(computed, held))
 
     def in_ledger(self) -> Filter:
-        """Return a filter for the files of the ledger that may hold rows of the range."""
+        """Return a filter for the files of the ledger that may contain rows of the range."""
         bounds = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
         bounds += [] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)]
         return every(equal("kind", PRODUCTION), *bounds)
 
     def within(self) -> Condition:
-        """Return the condition that an event time is in the range."""
+        """Return the SQL condition that a row's event time is in the range."""
         terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.instant_term(self.first)}"]
         terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.instant_term(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
@@ -172,10 +172,11 @@ class RowsRun(RangeRun[W]):
 
 
 class RangeBackfill(ABC, Generic[D]):
-    """The backfill of `[first, last)` of a definition in one session, with the `stages` that it computes together.
+    """The backfill of the range `[first, last)` of a definition in one session.
 
-    `asked` is True if the user requested this definition, and False if only another requested definition reads it.
-    `alone` leaves out all stages before the definition.
+    `stages` are the stages that are computed together. `asked` is True if the user requested this definition, and False
+    if it is only backfilled because the requested definition reads it. If `alone` is True, the stages before the
+    definition are left out.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class RangeBackfill(ABC, Generic[D]):
         self.stages: Sequence[Any] = (definition,) if alone else definition.stages
 
     def check(self) -> None:
-        """Check that the range can be computed, before anything is changed, and add columns that the tables lack.
+        """Check that the range can be computed, and add columns that the tables lack; no rows are changed.
 
         Raises `BackfillError` if the range cannot be computed, and `OtherDefinitionError` if the tables belong to
         another definition.
@@ -200,18 +201,21 @@ class RangeBackfill(ABC, Generic[D]):
 
     @abstractmethod
     def reads(self) -> list[tuple[str, Filter]]:
-        """Return the tables that the range reads, each with a filter for the files that hold the range's records."""
+        """Return the tables to read for the range, each with a filter for the files with the range's records."""
 
     @abstractmethod
     def runs(self, session: Session) -> Sequence[tuple[D, Sequence[RangeRun[D]]]]:
-        """Return each stage with the runs that the range needs for it, in order.
+        """Return each stage, in order, with the runs that the range needs for the stage.
 
-        All of the returned runs are checked, but no run has begun.
+        All of the returned runs have been checked, but no run has begun.
         """
 
 
 def folded_head(lake: Lake, definition: Ranged) -> Head:
-    """Return the head of a definition's ledger. Raises `BackfillError` if no stream has folded an epoch yet."""
+    """Return the latest commit of a definition's ledger.
+
+    Raises `BackfillError` if no stream has folded an epoch yet.
+    """
     head = lake.head(ledger_name(definition.name))
     if head.number("epoch") < 0:
         raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
@@ -219,14 +223,17 @@ def folded_head(lake: Lake, definition: Ranged) -> Head:
 
 
 def version_as_of(run: Run, pinned: Head) -> BackfillVersion:
-    """Return the version for the rows that a run writes, if it has read the log at this head of the ledger."""
+    """Return the version for the rows that a run writes.
+
+    `pinned` is the commit of the ledger at whose epoch the run has read the log.
+    """
     return BackfillVersion(
         run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
     )
 
 
 def _ended(done: EndedRun, started: float, session: Session) -> Backfilled:
-    """Summarize a run that began at `started`, in seconds of `time.perf_counter`."""
+    """Return the result of a run; `started` is the time at which it began, in seconds of `time.perf_counter`."""
     counts = {name: done.counts[name] for name in COUNTS}
     took = time.perf_counter() - started
     return Backfilled(done.run, **counts, seconds=took, engine=session.choice, gave_way=done.above)

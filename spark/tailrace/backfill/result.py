@@ -1,4 +1,4 @@
-"""The results of backfills, and the error that backfills raise."""
+"""Define the results of backfills, and the error that backfills raise."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tailrace.model.base.errors import TailraceError
 
 
 class BackfillError(TailraceError, RuntimeError):
-    """A backfill is impossible, or not possible yet; nothing was changed."""
+    """The backfill is impossible, or is not possible yet; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """The result of a run: how many windows it fired (again or for the first time), left untouched, or only retracted.
+    """The result of a backfill run: the numbers of windows or rows that it changed, left untouched, or retracted.
 
-    Open windows for which only the state was corrected also count as changed. `gave_way` is the run to which this run
-    gave way.
+    A window counts as `changed` if it fired, for the first time or again. An open window also counts as `changed` if
+    only its state was corrected. A window counts as `retracted` if it has no answer any more. `gave_way` is the run to
+    which this run gave way, or None.
     """
 
     run: Run

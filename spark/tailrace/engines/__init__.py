@@ -1,1 +1,1 @@
-"""Run the common SQL and a definition's own Python code, either in this process or on a cluster."""
+"""Run queries in the common SQL and a definition's own Python code, either in this process or on a cluster."""

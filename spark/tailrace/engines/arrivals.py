@@ -1,4 +1,4 @@
-"""Give the records of a log the processing time of their epochs, for any engine (`Arrivals`)."""
+"""Add to each record of a log the processing time of the record's epoch, on any engine (`Arrivals`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def arrival_filter(times: Mapping[int, int], epoch: int, first: int | None, last: int | None) -> Filter:
-    """Return the filter of the files with records up to an epoch that arrived from `first` to before `last`.
+    """Return the filter for the files with records up to `epoch` that arrived from `first` to just before `last`.
 
-    `times` are the epochs' processing times. They never go back, so the records are of consecutive epochs.
+    `times` maps each epoch to its processing time. Processing times never decrease from epoch to epoch, so the selected
+    records are those of consecutive epochs.
     """
     before = max((one for one, at in times.items() if first is not None and at < first), default=None)
     after = min((one for one, at in times.items() if last is not None and at >= last), default=None)
@@ -24,9 +25,9 @@ def arrival_filter(times: Mapping[int, int], epoch: int, first: int | None, last
 
 
 def with_arrival(session: Session, log: Arrivals, records: Relation, times: Mapping[int, int]) -> Relation:
-    """Write the query, in brackets, of a log's records with their arrival.
+    """Return the parenthesized query that adds the arrival time to a log's records.
 
-    `times` are the processing times of epochs.
+    `times` maps each epoch to its processing time.
     """
     known = session.relation_of(epoch_times(times))
     items = ", ".join([*(f"r.{quoted(name)}" for name in log.of.columns), "r._epoch", "r._source", "r._offset"])
@@ -34,22 +35,23 @@ def with_arrival(session: Session, log: Arrivals, records: Relation, times: Mapp
 
 
 def arrival(log: Arrivals) -> str:
-    """Write the column with the instant `_arrived`, which is in microseconds; a query fails where it is null.
+    """Return the SQL select-list item that converts `_arrived`, in microseconds, to an instant.
 
-    It is null where other tools expired snapshots of the log, as no archive has the properties of these snapshots.
+    If `_arrived` is null, the query fails. `_arrived` is null if tools other than Tailrace expired snapshots of the
+    log, because no archive has the properties of those snapshots.
     """
-    # On every engine the cast of this text to a number fails with the text in its message.
+    # On every engine, casting this text to a number fails with an error message that contains the text.
     said = f"CONCAT('{UNKNOWN}: log {log.of.name}, epoch ', CAST(r._epoch AS string))"
     return f"TIMESTAMP_MICROS(COALESCE(t._arrived, CAST({said} AS bigint))) AS {quoted(ARRIVAL)}"
 
 
 UNKNOWN = "it is not known any more when the records of an epoch arrived"
-"""The message of a query that fails because neither a commit nor an archive says when an epoch was read."""
+"""The message of a query that fails because neither a commit nor an archive has the processing time of an epoch."""
 
 
 def epoch_times(times: Mapping[int, int]) -> pa.Table:
-    """Make a table of epochs and their processing times, in microseconds.
+    """Build a table of epochs and their processing times in microseconds.
 
-    No column of a log has the names of its columns.
+    No log has a column with the name of one of the table's columns.
     """
     return pa.table({"_epoch": pa.array(times.keys(), pa.int64()), "_arrived": pa.array(times.values(), pa.int64())})

@@ -1,6 +1,6 @@
-"""Choose the engine of an epoch or a run: its size is compared with the bounds in the settings.
+"""Choose the engine of an epoch or a run by comparing the amount of data with the limits in the settings.
 
-The policy reads no file and starts no engine: its callers count bytes and rows.
+The policy reads no files and starts no engine; its callers count the bytes and rows.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ from tailrace.settings import Settings
 from tailrace.sql.records.selections import needs_spark
 
 WORTH = 24 * 2**20
-"""The bytes of files from which the Python of Spark's executors is worth starting."""
+"""The minimum total size of files, in bytes, for which starting the Python workers of Spark's executors saves time."""
 
 PACKED = 6
 """The assumed maximum ratio of a Parquet file's size in memory to its size on disk."""
 
 BROUGHT = PACKED * WORTH
-"""The maximum bytes in memory of an epoch that this process reads for Spark; more are for the executors' Python."""
+"""The maximum size in memory, in bytes, of an epoch that this process reads for Spark. Python workers of the executors
+read larger epochs.
+"""
 
 LITTLE = 10_000_000
-"""The bytes of files, some hundred thousand rows, up to which DuckDB is as fast on one thread as on several."""
+"""The total size of files, in bytes, up to which DuckDB is as fast on one thread as on several. Files of this size
+contain a few hundred thousand rows.
+"""
 
 _BYTES_A_ROW = 400
-"""The approximate size in bytes of an open window in DuckDB, including its accumulators."""
+"""The approximate size in bytes of one open window in DuckDB, including its accumulators."""
 
 _UNPACKED = 32
-"""The bytes of memory, with all copies, that a byte of a file takes when its records come from Spark to this
-process."""
+"""The memory in bytes that this process needs per byte of a file, including all copies, if the records come from
+Spark.
+"""
 
 
 class Engine(Enum):
@@ -56,9 +61,11 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand of a definition on its engine: `steps` says that a step is written for Spark.
+    """The requirements of a definition for its engine.
 
-    `spark_alone` is the reason why nothing of the definition may run on DuckDB, as a clause for people.
+    `steps` is true if one of the definition's steps is written for Spark. `spark_alone` is a human-readable clause with
+    the reason why no part of the definition can run on DuckDB. `spark_alone` is None if DuckDB can run some part of the
+    definition.
     """
 
     steps: bool = False
@@ -67,7 +74,7 @@ class Demand:
 
 @singledispatch
 def demand(definition: Definition) -> Demand:
-    """Return a definition's requirements for an engine."""
+    """Return a definition's requirements for its engine."""
     raise KindError("demand on an engine", definition)
 
 
@@ -76,7 +83,10 @@ def _of_ranged(definition: Ranged) -> Demand:
 
 
 def _of_computation(definition: Computation) -> Demand:
-    """Return the demand of a computation: only Spark writes ids of more than six decimals as text with an exponent."""
+    """Return a computation's requirements for its engine.
+
+    Decimal ids with more than six decimals require Spark, because only Spark writes some of these ids with an exponent.
+    """
     if definition.once is None:
         return Demand()
     parts = decimal_parts(definition.produced.columns[definition.once.by])
@@ -91,10 +101,11 @@ _SPELLING = "its ids in a registry have more than six decimals, which DuckDB doe
 
 @dataclass(frozen=True)
 class EnginePolicy:
-    """The bounds of this process, and the choices of an engine that follow from them.
+    """The limits of this process, and the choices of engine that follow from these limits.
 
-    If the settings name an `engine`, it takes everything, however large; `named` is that reason, as a clause for
-    people. `windows` is the maximum number of open windows in Spark's driver; None for as many as do not spill.
+    If the settings name an `engine`, that engine runs everything, whatever the size; `named` gives this reason as a
+    human-readable clause. `windows` is the maximum number of open windows in Spark's driver. If `windows` is None, the
+    maximum is the number of windows that DuckDB can keep without spilling.
     """
 
     engine: Engine | None
@@ -111,13 +122,13 @@ class EnginePolicy:
 
     @property
     def limit(self) -> str:
-        """The memory limit, as human-readable text."""
+        """The memory limit as human-readable text."""
         return _megabytes(self.memory)
 
     def holds(self, *, bytes: int = 0, rows: int = 0) -> bool:
-        """Tell whether this process has room for bytes to read and rows of state.
+        """Return True if this process has room to read `bytes` bytes and to keep `rows` rows of state.
 
-        As DuckDB spills, a state may be larger.
+        The state may take up to four times the memory limit, because DuckDB can spill.
         """
         if self.engine is not None:
             return self.engine is Engine.DUCKDB
@@ -125,10 +136,10 @@ class EnginePolicy:
 
     @property
     def room(self) -> int | None:
-        """The maximum bytes of an epoch's records in this process; None for no maximum.
+        """The maximum size in bytes of the records of one epoch in this process, or None for no maximum.
 
-        Three epochs may be in memory at once: one is folded, one waits, one is read. Where the settings name Spark,
-        this process reads only epochs so small that Spark would take longer to plan their reading and landing.
+        Three epochs can be in memory at once: one being folded, one waiting, and one being read. If the settings name
+        Spark, this process reads only epochs so small that Spark would take longer to plan the reading and landing.
         """
         if self.engine is None:
             return self.memory // 4
@@ -136,14 +147,18 @@ class EnginePolicy:
 
     @property
     def driver_windows(self) -> int:
-        """The maximum number of open windows in Spark's driver: the setting's, or as many as do not spill."""
+        """The maximum number of open windows in Spark's driver.
+
+        If the settings give no maximum, it is the number of windows that DuckDB can keep without spilling.
+        """
         return self.memory // _BYTES_A_ROW if self.windows is None else self.windows
 
     def takes(self, to_read: Callable[[], int], *, ids: bool) -> bool:
-        """Tell whether this process reads an epoch.
+        """Return True if this process should read an epoch from its source.
 
-        `to_read` counts the bytes to read, and is called only if they matter. `ids` says that the log remembers ids:
-        for a stream on Spark they may be too many for this process.
+        `to_read` returns the number of bytes to read; this function is called only if the answer depends on the size.
+        `ids` is true if the log remembers record ids. If the settings name Spark, this process reads no epochs of a log
+        that remembers ids, because there may be too many ids for this process's memory.
         """
         if self.room is None:
             return True
@@ -152,13 +167,16 @@ class EnginePolicy:
         return to_read() <= self.room
 
     def reads(self, bytes: int) -> bool:
-        """Tell whether this process reads records of a log again, by their bytes in memory."""
+        """Return True if this process should read landed records of a log again.
+
+        `bytes` is the records' size in memory.
+        """
         return self.room is None or bytes <= self.room
 
     def for_stream(self, definition: Definition) -> EngineChoice:
-        """Choose the engine on which a stream begins.
+        """Choose the engine on which a stream starts to fold a definition.
 
-        It moves to Spark where an epoch or its state does not fit this process.
+        The fold moves from DuckDB to Spark if an epoch or the state no longer fits into this process.
         """
         demanded = demand(definition)
         if (fixed := self._fixed(demanded)) is not None:
@@ -168,9 +186,10 @@ class EnginePolicy:
         return EngineChoice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if demanded.steps else why)
 
     def goes_over(self, definition: Definition, *, here: bool, rows: int) -> EngineChoice | None:
-        """Choose Spark for a fold that does not fit this process any more; None where it does.
+        """Return the choice of Spark if a fold no longer fits into this process, or None if it fits.
 
-        `here` says that the records of its next epoch are in this process; `rows` is the size of its state.
+        `here` is true if the records of the fold's next epoch are in this process. `rows` is the number of rows of the
+        fold's state.
         """
         if not here:
             why = f"an epoch's records are more than a quarter of TAILRACE_MEMORY, {self.limit}"
@@ -181,9 +200,9 @@ class EnginePolicy:
         return EngineChoice(Engine.SPARK, why)
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:
-        """Choose the engine of a run by the bytes of files that it reads.
+        """Choose the engine of a run by the total size in bytes of the files that the run reads.
 
-        Steps written for Spark always run on Spark.
+        A definition with steps that are written for Spark always runs on Spark.
         """
         demanded = Demand() if definition is None else demand(definition)
         if demanded.steps:
@@ -196,33 +215,31 @@ class EnginePolicy:
         return EngineChoice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
     def _fixed(self, demanded: Demand) -> EngineChoice | None:
-        """Choose the engine that a definition demands or the settings name; None where neither does."""
+        """Return the engine that the definition requires or the settings name, or None if there is neither."""
         if demanded.spark_alone is not None:
             return EngineChoice(Engine.SPARK, demanded.spark_alone)
         return None if self.engine is None else EngineChoice(self.engine, self.named)
 
     def threads(self, bytes: int) -> int | None:
-        """Return the number of DuckDB's threads for a run, by the bytes that it reads.
-
-        None for one thread for each core.
-        """
+        """Return the number of DuckDB threads for a run that reads `bytes` bytes, or None for one thread per core."""
         return 1 if bytes <= LITTLE else None
 
     def comes_here(self, bytes: int, definition: Definition) -> bool:
-        """Tell whether the results of a run on Spark fit this process, by the bytes of files that the run reads.
+        """Return True if this process can hold the results of a run on Spark that reads files of `bytes` bytes in all.
 
-        Rows that are not added up to windows are as wide as the records, and not compressed.
+        If a definition has no windows, its result rows are not aggregated: they are as wide as the records, and
+        uncompressed.
         """
         return bytes <= self.memory // (1 if definition.windowed else _UNPACKED)
 
     @property
     def out_of_room(self) -> str:
-        """The reason for a run on Spark after DuckDB had no room for it, as a clause for people."""
+        """The reason, as a human-readable clause, why a run is repeated on Spark after DuckDB ran out of room."""
         return f"DuckDB had no room for it within TAILRACE_MEMORY, {self.limit}, and TAILRACE_SCRATCH"
 
 
 def _megabytes(bytes: int) -> str:
-    """Format a size in bytes as human-readable text, in megabytes.
+    """Format a size in bytes as human-readable text in megabytes.
 
     >>> _megabytes(1_234_567_890), _megabytes(40_000)
     ('1,235 MB', '0.04 MB')

@@ -1,8 +1,9 @@
-"""Claim the productions of a computation before its epoch is written (`model.definition.once`; Photon's IdRegistry).
+"""Claim a computation's productions before their epoch is written (`model.definition.once`; Photon's IdRegistry).
 
-The claims are published before the epoch. So a process that dies in between has claimed productions that its ledger
-does not have yet. The epoch is then folded again, from the same state and the same records, and finds that these claims
-are its claims: a production that is claimed but not in the ledger is still to be written.
+An epoch's claims are published before the epoch itself. If the process dies before it publishes the epoch, it has
+claimed productions that are not in its ledger yet. The epoch is then folded again from the same state and the same
+records, and the published claims are recognized as this claimant's claims. A production that this claimant has claimed
+must still be written if it is missing from the ledger.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Condition, Query, Relation
 
 SOONEST, LATEST = 0.05, 5.0
-"""The first and the maximum wait, in seconds, of a claimant that another claimant overtook."""
+"""The initial and the maximum time, in seconds, that a claimant waits after another claimant has committed first."""
 
 Known: TypeAlias = Callable[[int | None, int], Relation]
-"""A function from a snapshot and an event time in microseconds to a relation of the registry's claims from that time
-on."""
+"""A function from a snapshot of the registry and an event time in microseconds to a relation of the registry's claims.
+The relation contains all claims with this event time or a later one.
+"""
 
 _ID = ("id", PANE_TIME)
 CLAIM_PLACE = ("source_partition", "source_offset")
@@ -40,9 +42,9 @@ CLAIM_PLACE = ("source_partition", "source_offset")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The productions to claim in an epoch: a relation of their ids and places, and the first and last event time.
+    """The productions to claim in an epoch: a relation of their ids and positions, and their first and last event time.
 
-    `rows` is the number of productions, `ids` the number of distinct ids. Times are in microseconds.
+    `rows` is the number of productions, and `ids` the number of distinct ids. Event times are in microseconds.
     """
 
     relation: Relation
@@ -53,29 +55,29 @@ class _Wanted:
 
     @property
     def files(self) -> Filter:
-        """The filter for the files that may have rows with event times from `first` to `last`."""
+        """The filter for the files that can have rows with event times from `first` to `last`."""
         return every(since(PANE_TIME, self.first), up_to(PANE_TIME, self.last))
 
     @property
     def within(self) -> Condition:
-        """The SQL condition that a row's event time is between `first` and `last`."""
+        """The SQL condition that a row's event time is between `first` and `last`, both included."""
         return Condition(f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)")
 
 
 class Claiming:
-    """The claims of one computation; `lease` is the lease on its ledger."""
+    """The claiming of one computation's productions. `lease` is the lease on the computation's ledger."""
 
     def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
     def left_out(self, session: Session, rows: Relation, epoch: int, known: Known | None = None) -> Relation | None:
-        """Claim the productions of an epoch, and name a relation of the places of productions that do not count.
+        """Claim an epoch's productions; return a relation of the positions of productions that must not be output.
 
-        `rows` is a relation of the computed ledger rows. Returns None where all productions count. A production does
-        not count where another claimant has its id, or its id is in the ledger already or came earlier in the same
-        epoch: it becomes a `claimed` row of the ledger. `known` looks up the registry's claims; without it the registry
-        itself is read.
+        `rows` is a relation of the computed ledger rows. Returns None if all productions may be output. A production
+        must not be output if another claimant has claimed its id, if its id is already in the ledger, or if an earlier
+        production in the same epoch has the same id. Such a production is written to the ledger as a `claimed` row.
+        `known` looks up the registry's claims; if `known` is None, the registry itself is read.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
@@ -89,11 +91,11 @@ class Claiming:
         return session.materialized(Query(f"SELECT {places} {others}"))
 
     def close(self) -> None:
-        """Close the registry."""
+        """Close the registry of claims."""
         self.registry.close()
 
     def _wanted(self, session: Session, rows: Relation) -> _Wanted:
-        """Compute the productions to claim, with the number of each among the productions with the same id."""
+        """Compute the productions to claim, and number the productions that have the same id."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -101,7 +103,10 @@ class Claiming:
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
-        """Claim the ids that nobody has; name a relation of the ids that count, and tell whether all ids count."""
+        """Claim the ids that no claimant has.
+
+        Return a relation of the ids that may be output, and whether these are all ids.
+        """
         ours = Relation("")
         for attempt in stamina.retry_context(
             on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
@@ -119,10 +124,10 @@ class Claiming:
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
-        """Claim the ids that nobody has.
+        """Claim the ids that no claimant has, and return a relation of all ids that this claimant has.
 
-        Name a relation of this claimant's ids, each with whether it was claimed before. Raises `MovedError` where
-        another claimant committed meanwhile.
+        For each id, the relation says whether this claimant had claimed the id before this call. Raises `MovedError` if
+        another claimant committed in the meantime.
         """
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
         snapshot = registry.start()
@@ -146,14 +151,21 @@ class Claiming:
         return ours
 
     def _ledger(self, session: Session, wanted: _Wanted) -> Relation:
-        """Write the query, in brackets, of the ledger's rows with the event times of the productions."""
+        """Return the parenthesized query of ledger productions with event times in the range of `wanted`."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
 
 
 class KeySide(Side[Records, State, Consumed, Stepped], Protocol[Records, State, Consumed, Stepped]):
-    """A computation on one engine: its state is the state of keys, and no trigger has periods or delays."""
+    """The interface through which a fold runs a computation on an engine.
+
+    The state consists of the states of the computation's keys. Computations have no triggers, so `due` gets no periods
+    or delays.
+    """
 
     def settled(self, stepped: Stepped, claiming: Claiming, epoch: int) -> Stepped:
-        """Claim an epoch's productions, and return its result, in which productions that do not count are `claimed`."""
+        """Claim an epoch's productions.
+
+        In the returned result, productions that must not be output have become `claimed` rows.
+        """

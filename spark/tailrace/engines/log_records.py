@@ -1,4 +1,4 @@
-"""Write the query of a log's records up to an epoch, for any engine and any kind of log."""
+"""Return the query for a log's records up to an epoch, for any engine and any kind of log."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def instant_term(micros: int) -> str:
 
 
 def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
-    """Write the query, in brackets, of a log's records up to an epoch, of event times from `first` to before `last`.
+    """Return the parenthesized query of a log's records up to an epoch, within a range of event times.
 
-    Event times are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
+    The range is from `first` up to but not including `last`. Event times are in microseconds; None means that there is
+    no bound. Raises `NotKeptError` for productions that the ledger does not store.
     """
     conditions = _conditions(log, epoch, first, last)
     if not log.landed:
@@ -43,7 +44,7 @@ def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None
     else:
         _, where = _table(session.lake, log, epoch, first, last)
         snapshot, held = _held(session.lake, log, where)
-        # A condition that the files' statistics prove for every row is left out of the query.
+        # If the files' statistics prove a condition for all rows, the query omits the condition.
         conditions = [one for one in conditions if not one.holds(held.get(one.column))]
         rows = session.log(log, where, snapshot)
     wanted = f" WHERE {' AND '.join(one.text for one in conditions)}" if conditions else ""
@@ -51,7 +52,7 @@ def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None
 
 
 class _Bounds(NamedTuple):
-    """The condition that a column lies between two bounds; None for no bound."""
+    """The condition that a column's values lie between `low` and `high`. A bound that is None does not apply."""
 
     column: str
     text: str
@@ -59,7 +60,11 @@ class _Bounds(NamedTuple):
     high: int | None = None
 
     def holds(self, values: tuple[int, int] | None) -> bool:
-        """Tell whether it holds for all values of a column, by the lowest and the highest; None where not known."""
+        """Return True if all values of a column meet the condition.
+
+        `values` are the lowest and the highest value of the column. If `values` is None, the lowest and the highest
+        value are unknown, and the result is False.
+        """
         if values is None:
             return False
         return (self.low is None or values[0] >= self.low) and (self.high is None or values[1] <= self.high)
@@ -76,9 +81,9 @@ def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> li
 
 
 def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:
-    """Return the snapshot of a landed log, and the lowest and highest value of its columns in all files.
+    """Return the current snapshot of a landed log, and the lowest and highest values of the log's columns.
 
-    There are no values where a filter skips files: the conditions then have to stay in the query.
+    If the filter skips some files, the lowest and highest values are missing, and the query must keep its conditions.
     """
     table = lake.table(log.name)
     if (current := table.current_snapshot()) is None:
@@ -95,31 +100,32 @@ def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tu
 def tables_of_log(
     lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
 ) -> list[tuple[str, Filter]]:
-    """List the tables that have a log's records, each with the filter of the files to read."""
+    """List the tables that store a log's records, each with the filter that selects the files to read."""
     parts = (log,) if isinstance(log, Arrivals) else log.parts
     return [_table(lake, part, epoch, first, last) for part in parts]
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
     if isinstance(log, Productions):
-        # Productions that a run has corrected since count as well, whichever epoch of the log the run read.
+        # Productions that a run corrected after the epoch are also included, even if the run read later epochs of the
+        # log.
         mended = log.of.recomputable
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
         return log.of.name, arrival_filter(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
-        # The event time of an answer is the last microsecond of its window.
+        # An answer's event time is the last microsecond of its window.
         ends = _within("window_end", first, None if last is None else last + 1)
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
-    # A filter needs the present name of a renamed column.
+    # If a column was renamed, a filter needs the column's current name.
     at = match_names(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
     return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
 
 
 def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
-    """Yield the filters that a column of instants lies within a range; a side without a bound gives no filter."""
+    """Yield the filters that restrict a column of instants to a range. A bound that is None adds no filter."""
     if first is not None and first > BEGINNING:
         yield since(at, first)
     if last is not None and last <= END_OF_TIME:
@@ -151,7 +157,10 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
 
 @singledispatch
 def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
-    """Write the query of a ledger's productions up to an epoch that are not retracted, as its readers see them."""
+    """Return the query of the productions in a ledger up to an epoch, as other definitions read the productions.
+
+    Retracted productions are excluded.
+    """
     raise KindError("reading of productions", definition)
 
 
@@ -160,9 +169,10 @@ produced_by.register(Windowless, lambda definition, ledger, epoch: output_rows(d
 
 
 def streamed_rows(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
-    """Write the query, in brackets, of a log's records up to an epoch as the stream read them, from an event time on.
+    """Return the parenthesized query of a log's records up to an epoch, as the stream's readers received the records.
 
-    Rows of a map that a run has corrected since are as they were: the stream's readers have not seen the corrections.
+    If `first` is given, only records with the event time `first` or later are returned. Corrections that a run has
+    since made to a map's rows are excluded, because the stream's readers did not receive these corrections.
     """
     terms = [f"_epoch <= {epoch}L"] + ([] if first is None else [f"{quoted(log.event_time)} >= {instant_term(first)}"])
     return Relation(f"(SELECT * FROM {_streamed(session, log, epoch, first)} WHERE {' AND '.join(terms)})")

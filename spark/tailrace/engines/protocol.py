@@ -1,4 +1,4 @@
-"""The interface of an engine to a fold: bundles of records, the state, the step, and the rows for the ledger."""
+"""The interface between a fold and an engine: bundles of records, the state, the step, and the rows for the ledger."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import UNANSWERED
 
 FIRED = ("early", "on_time", "late")
-"""The timings of panes that a stream fires; corrections are written only by backfills."""
+"""The timings of the panes that a stream fires. Panes with other timings are corrections, which only backfills
+write.
+"""
 
 REASONS = ("expired", "finished")
 """The reasons why a record is late: its window has expired, or its window's trigger has finished (rules M1, M4)."""
 
 
 class Frame(Protocol):
-    """The records of a bundle that Spark's executors hold."""
+    """The records of a bundle on Spark's executors, as a data frame."""
 
     def toArrow(self) -> pa.Table:  # noqa: N802
-        """Bring the records into this process."""
+        """Fetch the records into this process as an Arrow table."""
 
 
 BundleRecords: TypeAlias = pa.Table | Frame
-"""The records of an epoch: an Arrow table in this process, or a frame on Spark's executors."""
+"""The records of an epoch: an Arrow table in this process, or a data frame on Spark's executors."""
 
 
 @dataclass(frozen=True)
 class EpochCounts:
-    """The counts of the rows that an epoch writes to a ledger, whatever the kind of its definition.
+    """The numbers of rows that an epoch writes to a ledger, for any kind of definition.
 
-    `timings` counts the panes by timing, without `retractions`. `reasons` counts the late records of a pipeline by
-    reason. `unanswered` counts the panes with a null result because no value of its type is right (rule X7). `open` is
-    the number of windows that are open after the epoch. `claimed` counts the productions whose ids another claimant
-    has, and `fed_back` the records that a loop feeds back.
+    `timings` counts the panes by timing; retractions are counted only in `retractions`. `reasons` counts a pipeline's
+    late records by reason. `unanswered` counts the panes whose result is null because no value of the result's type is
+    correct (rule X7). `open` is the number of windows that are open after the epoch. `claimed` counts the productions
+    that are not output because their ids are already in use, and `fed_back` the records that a computation's loop feeds
+    back.
     """
 
     retractions: int = 0
@@ -59,7 +62,7 @@ class EpochCounts:
 
     @classmethod
     def of_groups(cls, groups: Iterable[Mapping[str, Any]], open: int) -> EpochCounts:
-        """Make the counts of an epoch of windows from the groups that `count_rows` returns."""
+        """Build the counts of a pipeline's epoch from the groups that `count_rows` returns."""
         counts: Counter[tuple[str, bool | None, str | None, str | None]] = Counter()
         unanswered = 0
         for group in groups:
@@ -81,7 +84,7 @@ class EpochCounts:
 
     @classmethod
     def of_windows(cls, numbers: Mapping[str, int], open: int) -> EpochCounts:
-        """Make the counts of an epoch of windows from its numbers by name: panes by timing, late records by reason."""
+        """Build the counts of a pipeline's epoch from named numbers, such as `pane_early` and `late_expired`."""
         return cls(
             numbers["retractions"],
             numbers["rejected"],
@@ -94,22 +97,25 @@ class EpochCounts:
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, int]) -> EpochCounts:
-        """Make the counts of an epoch without windows from the number of its rows of each kind."""
+        """Build the counts of an epoch of a definition without windows from the epoch's number of rows of each kind."""
         numbers: dict[str, Any] = {name: kinds.get(kind, 0) for kind, name in KINDS.items()}
         return cls(**numbers)
 
 
 KINDS = {PRODUCTION: "productions", CLAIMED: "claimed", FEEDBACK: "fed_back", LATE: "late", REJECTED: "rejected"}
-"""The kinds of rows that are counted in a ledger without windows, each with its field of `EpochCounts`."""
+"""The kinds of rows that are counted in the ledgers of definitions without windows, each with its field of
+`EpochCounts`.
+"""
 
 GROUPED_BY = ("kind", "retraction", "timing", "reason")
-"""The columns by which the ledger rows of an epoch of windows are counted."""
+"""The columns by which a pipeline's ledger rows are grouped for counting."""
 
 
 def count_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Count the ledger rows of an epoch of windows: a group for each combination of `GROUPED_BY`, with its `rows`.
+    """Count a pipeline's ledger rows of one epoch, in one group for each combination of `GROUPED_BY`.
 
-    Where the ledger has the column `unanswered`, each group also counts the rows with a value there.
+    In each group, `rows` is the group's number of rows. If the ledger has the column `unanswered`, each group also
+    counts its rows with a value in this column.
     """
     more = [UNANSWERED] if UNANSWERED in rows.column_names else []
     counts = [([], "count_all"), *((name, "count") for name in more)]
@@ -119,20 +125,21 @@ def count_rows(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 class SideState(Protocol):
-    """The state of a side between two epochs, with the clock of the last epoch."""
+    """The state of a `Side` between two epochs, including the clock of the last epoch."""
 
     @property
     def clock(self) -> Clock | None: ...
 
     def forget(self) -> None:
-        """Free the memory of this state alone, once the next state is computed."""
+        """Free the memory that only this state uses. The fold calls this method after the next state is computed."""
 
 
 @dataclass(frozen=True)
 class EpochState:
-    """The state after an epoch on a side that has its windows, keys or records in tables: only their `count` is here.
+    """The state after an epoch, for an implementation of `Side` that keeps its windows, keys or records in tables.
 
-    The tables always have the windows, keys or records of the last epoch.
+    An `EpochState` contains only the number of windows, keys or records (`count`). The tables always contain the
+    windows, keys or records of the most recent epoch.
     """
 
     clock: Clock | None
@@ -141,11 +148,11 @@ class EpochState:
 
     @property
     def watermark(self) -> int:
-        """The watermark by which the next epoch's records are judged, in microseconds (rule M1)."""
+        """The watermark that decides which of the next epoch's records are late, in microseconds (rule M1)."""
         return BEGINNING if self.clock is None else self.clock.watermark
 
     def forget(self) -> None:
-        """Do nothing: this state alone holds no memory."""
+        """Do nothing, because this state uses no memory of its own."""
 
 
 State = TypeVar("State", bound=SideState)
@@ -157,16 +164,16 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class SteppedRows(Generic[Rows, State]):
-    """The result of an epoch: the rows for the ledger, in the engine's own form, and the state after the epoch."""
+    """The result of an epoch: rows for the ledger, in the engine's representation, and the state after the epoch."""
 
     rows: Rows
     state: State
 
 
 class Side(Protocol[Records, State, Consumed, Stepped]):
-    """A stage on one engine.
+    """The interface through which a fold runs one stage, computation, map or join on one engine.
 
-    Its type parameters are the types of a bundle, a state, a bundle that is prepared for the step, and an epoch's
+    The type parameters are the types of a bundle, a state, a bundle that is prepared for the step, and an epoch's
     result.
     """
 
@@ -178,55 +185,62 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
 
     @property
     def holds(self) -> bool:
-        """True if open windows can hold back a later stage's watermark at all (rule T3)."""
+        """True if open windows can ever hold back a later stage's watermark (rule T3)."""
 
     def nothing(self, generation: int) -> State:
         """Return the state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> State:
-        """Restore the state after the epoch of `clock` from the ledger's partials at a snapshot that contains them."""
+        """Restore the state as it was after the epoch of `clock`, from the partials in the ledger's `snapshot`.
+
+        The snapshot must contain the partials of the clock's epoch.
+        """
 
     def consume(self, bundle: Records, state: State) -> Consumed:
         """Prepare a bundle for `step`."""
 
     def step(self, state: State, consumed: Consumed, clock: Clock) -> Stepped:
-        """Take the state through an epoch; return the result, which has the state after the epoch.
+        """Advance the state by one epoch, and return the epoch's result, which includes the new state.
 
         Raises `ClockError` if the clock goes back.
         """
 
     def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
+        """Write an epoch's rows to the ledger's branch. The rows are published later, in a commit with `properties`."""
 
     def onward(self, state: State) -> int:
-        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the upper limit of a later stage's watermark after this state's epoch, in microseconds (rule T3)."""
 
     def due(self, state: State, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """Return when a window or timer may fire without a record, in microseconds of processing time; None if never.
+        """Return the processing time, in microseconds, at which a window or timer may fire without a new record.
 
-        `periods` and `delays` are the periods and delays of a pipeline's trigger.
+        Returns None if no window or timer can fire without a new record. `periods` and `delays` are the periods and
+        delays of the pipeline's trigger.
         """
 
     def passed(self, stepped: Stepped) -> Records:
-        """Return the bundle that a later stage reads of an epoch's result."""
+        """Return the bundle for a later stage, computed from an epoch's result."""
 
     def passed_again(self, epoch: int, after: int | None = None) -> Records:
-        """Return the bundle that a later stage reads of an epoch in the ledger, or of all epochs since `after`."""
+        """Return the bundle for a later stage, computed from the ledger rows of `epoch`.
+
+        If `after` is given, the bundle covers all epochs after `after`, up to and including `epoch`.
+        """
 
     def close(self) -> None:
-        """Free the state once the fold has ended, or goes on at another side."""
+        """Free the state when the fold has ended, or when another `Side` has taken over the fold."""
 
 
 AnySide: TypeAlias = Side[Any, Any, Any, Any]
-"""A side whose engine and kind do not matter to its holder."""
+"""A `Side` whose engine and kind of definition are irrelevant to the code that uses it."""
 
 
 def lost_state(error: Exception) -> bool:
-    """Tell whether a job of Spark failed because open windows are lost: with an executor's memory, or with files."""
+    """Return True if a Spark job failed because open windows were lost, from an executor's memory or from files."""
     message = str(error)
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in message or bool(_REMOVED.search(message) and _FILES.search(message))
 
 
 _FILES = re.compile(rf"__{RESTING}_[0-9a-f]{{8}}")
 _REMOVED = re.compile(r"NOT_FOUND|NotFound|NoSuch|does not exist|cannot be found", re.IGNORECASE)
-"""The words of an error that says that a table of resting windows, or a file of it, was removed."""
+"""Words in an error message that show that a table of resting windows, or one of the table's files, was removed."""

@@ -1,7 +1,8 @@
-"""Maps and joins, which give rows once and for all, on either engine (`engines.protocol.Side`).
+"""Run maps and joins on either engine (`engines.protocol.Side`).
 
-The ledger has no partials of a join: its kept records are restored from their logs. So an epoch writes only the rows
-that the join gives, however long records are kept.
+A fold writes each output row of a map or join only once. The ledger has no partials for a join: the records that the
+join keeps are restored from the join's logs. An epoch therefore writes only the rows that the join outputs, however
+long the join keeps records.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from tailrace.sql.terms import Query, bracketed
 
 
 class RowSide(ABC, Generic[Rows]):
-    """A map or a join on one engine: `MapSide` and `JoinSide` step it, and a class of each engine writes its rows."""
+    """The base class for folding a map or a join.
+
+    `MapSide` and `JoinSide` define the step; a class per engine writes the rows.
+    """
 
     def __init__(self, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
         self.lake, self.choice = lake, choice
@@ -39,7 +43,7 @@ class RowSide(ABC, Generic[Rows]):
     def write(
         self, stepped: SteppedRows[Rows, EpochState], branch: Branch, properties: Mapping[str, str]
     ) -> EpochCounts:
-        """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
+        """Write an epoch's rows to the ledger's branch. The rows are published later, in a commit with `properties`."""
 
     def nothing(self, generation: int) -> EpochState:
         return EpochState(None, generation)
@@ -54,18 +58,18 @@ class RowSide(ABC, Generic[Rows]):
         return None
 
     def close(self) -> None:
-        """Do nothing, because nothing is held."""
+        """Do nothing: this class keeps nothing that must be freed."""
 
 
 class MapSide(RowSide[Rows], Generic[Rows]):
-    """A map on one engine, whose only state is the clock."""
+    """The base class for folding a map on an engine. The map's only state is the clock."""
 
     definition: Map
     holds = False
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
-        """Compute the ledger rows from a bundle."""
+        """Compute an epoch's ledger rows from a bundle."""
 
     def step(self, state: EpochState, consumed: Any, clock: Clock) -> SteppedRows[Rows, EpochState]:
         clock.after(state.clock)
@@ -76,7 +80,10 @@ class MapSide(RowSide[Rows], Generic[Rows]):
 
 
 class JoinSide(RowSide[Rows], Generic[Rows]):
-    """A join on one engine, which restores its kept records from the logs."""
+    """The base class for folding a join on an engine.
+
+    The records that the join keeps are restored from the join's logs.
+    """
 
     definition: Join
     holds = True
@@ -85,7 +92,7 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
         return self.definition.onward(state.watermark)
 
     def held(self, session: Session, clock: Clock, snapshot: int | None = None) -> dict[str, Query]:
-        """Write the query of each side's entries that are kept after the epoch of `clock`."""
+        """For each side of the join, return the query of the records that are still kept after the epoch of `clock`."""
         join, found = self.definition, {}
         records = streamed_rows(session, join.log, clock.epoch, join_rows.oldest(join, clock.watermark))
         late = session.table(self.ledger, equal("kind", LATE), snapshot)

@@ -1,7 +1,7 @@
-"""The interface of an engine to a run: relations by name, texts of the common SQL, rows to write to a table.
+"""The interface between a run and an engine: named relations, queries in the common SQL, and rows to write to a table.
 
-Backfills, audits and replays use it. Every query is in the common SQL (`tailrace.sql`). A relation is a name that
-queries may read while the session is open.
+Backfills, audits and replays use this interface. All queries are in the common SQL (`tailrace.sql`). A relation is a
+name that queries can read until the session is closed.
 """
 
 from __future__ import annotations
@@ -26,40 +26,42 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation
 
 OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A function from a table with all rows of some keys to a table."""
+"""A function from a table to a table. The input table contains all rows of one or more keys."""
 
 
 Together: TypeAlias = Callable[[Relation], Query]
-"""A function that writes the query that combines the answers over parts of the records."""
+"""A function that writes a query. The query combines the results that another query returned for separate parts of the
+records.
+"""
 
 
 @dataclass(frozen=True)
 class CountedRelation:
-    """A computed relation, and the number of its rows that meet each condition."""
+    """A relation whose rows are already computed, and the number of rows that meet each condition."""
 
     relation: Relation
     counts: Mapping[str, int]
 
 
 class RowGathering(Protocol):
-    """The ledger rows of epochs that are folded again, collected in one relation."""
+    """A collection of ledger rows in one relation. The rows come from epochs that are folded again."""
 
     @property
     def relation(self) -> Relation:
-        """The relation of the rows that were taken and settled so far."""
+        """The relation of the ledger rows that were taken and computed so far."""
 
     def take(self, stepped: Any, before: Any) -> None:
-        """Take the rows of an epoch's result (`Side.step`).
+        """Add the ledger rows of an epoch's result (`Side.step`) to the collection.
 
-        The state before the epoch is freed once the rows are computed.
+        `before` is the state before the epoch, which is freed once the rows are computed.
         """
 
     def settle(self) -> None:
-        """Compute all rows that were taken and are not computed yet."""
+        """Compute all rows that were taken but not yet computed."""
 
 
 class Session(Protocol):
-    """An engine that works on the tables of a lake."""
+    """A session of an engine, in which queries read the tables of a lake and write to them."""
 
     lake: Lake
     choice: EngineChoice
@@ -71,80 +73,100 @@ class Session(Protocol):
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
     ) -> Relation:
-        """Name a relation of a table's rows, as of `snapshot` if given.
+        """Return a relation of a table's rows.
 
-        The table is in the lake `of`, or in the session's lake. `where` only skips files: a query that needs just the
-        rows that meet it has to filter rows as well.
+        If `snapshot` is None, the table's current snapshot is read. The table is in the lake `of`, or in the session's
+        lake if `of` is None. `where` only skips files: a query that needs exactly the matching rows must also filter
+        the rows.
         """
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
-        """Name a relation of a landed log's rows, under the declared names of its columns even if they were renamed."""
+        """Return a relation of a landed log's rows.
+
+        In the relation, columns have the names that the log declares, even if they were renamed in the table.
+        """
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        """Return a relation of rows that are in memory."""
+        """Return a relation of rows that are in this process's memory."""
 
     def view(self, text: Query) -> Relation:
-        """Name a query as a view, which is computed again wherever it is read."""
+        """Create a view of a query. The query is computed again each time the view is read."""
 
     def materialized(self, text: Query) -> Relation:
-        """Name a relation of a query's rows that is computed once."""
+        """Return a relation of a query's rows, which are computed only once."""
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
-        """Compute a query's rows as a relation now, and count the rows that meet each condition."""
+        """Compute a query's rows now; return a relation of the rows, and the count of rows that meet each condition."""
 
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
-        """Name a relation of a query's rows, with columns of these types; if the rows fit, they come into this process.
+        """Return a relation of a query's rows, with columns of the types `types`.
 
-        The query may be answered over parts of the records; `together` then combines the answers.
+        If the rows fit into this process's memory, this process fetches them. The engine may run the query separately
+        on parts of the records; `together` then writes the query that combines the results.
         """
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a query that has few."""
+        """Return all rows of a query that returns only a few rows."""
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a query that has few, in a form for people.
+        """Return all rows of a query that returns only a few rows, in a human-readable form.
 
-        Instants of any year are UTC datetimes. Structs and lists are as in JSON, with fractions as decimals.
+        Instants of any year are UTC datetimes. Structs and lists are represented as in JSON, with fractions as
+        decimals.
         """
 
     def count(self, relation: Relation) -> int:
-        """Count the rows of a relation: a name, or a query in brackets."""
+        """Count the rows of a relation, which is a name or a parenthesized query."""
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
-        """Name a relation of the records after the steps, with column `selections.FAILED` if a step may fail."""
+        """Return a relation of the records after the definition's steps.
+
+        If a step can fail, the relation contains the column `selections.FAILED`.
+        """
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
-        """Name a relation of the rows, with these column types, that a Python function makes from a query's rows."""
+        """Return a relation of the rows that a Python function computes from a query's rows.
+
+        `types` are the relation's column types.
+        """
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
-        """Name a relation of the rows that a Python function makes from a query's rows, in a call for each key."""
+        """Return a relation of the rows that a Python function computes from a query's rows.
+
+        Each call of the function gets all rows of one or more keys.
+        """
 
     def side(self, pipeline: Pipeline) -> AnySide:
-        """Open the side of a stage; it takes the bundles of `bundles`."""
+        """Open the `Side` of a pipeline's stage, which accepts the bundles that `bundles` yields."""
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
-        """Yield a bundle for each of these epochs: the rows of a query with the epoch in column `_epoch`."""
+        """Yield one bundle for each epoch in `epochs`: the query's rows that have this epoch in the column `_epoch`."""
 
     def gathered(self, pipeline: Pipeline) -> RowGathering:
-        """Open a collection of ledger rows of a stage's epochs, which is closed with the session."""
+        """Open a collection of the ledger rows of a stage's epochs, which is closed with the session."""
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        """Append a query's rows to a branch of the lake `of`, or of the session's, in a commit with these
-        properties."""
+        """Append a query's rows to a branch, in a commit with the properties `properties`.
+
+        The branch is in the lake `of`, or in the session's lake if `of` is None.
+        """
 
     def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
-        """Write a query's rows as files that a table does not list yet; None where the engine cannot."""
+        """Write a query's rows as files that a table does not list yet.
+
+        Returns None if the engine cannot write such files.
+        """
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
-        """Return the follower that updates the answers of a pipeline from its ledger."""
+        """Return the follower that updates a pipeline's answers from its ledger."""
 
     def free(self, relation: Relation) -> None:
         """Drop a relation before the session ends."""
 
     def cancel(self) -> None:
-        """Cancel the running computation, which then fails; another thread calls this."""
+        """Cancel the running computation, which then raises an error. This method is called from another thread."""
 
     def close(self) -> None:
-        """Drop all relations."""
+        """Drop all relations of the session."""

@@ -1,1 +1,1 @@
-"""Fold epochs: the running fold of one definition, the group of all folds, and the engine of each."""
+"""Run a stream's definitions epoch by epoch: the fold of one definition, the group of all folds, and their engines."""

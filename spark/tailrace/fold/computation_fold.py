@@ -1,4 +1,4 @@
-"""Fold a computation in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
+"""Fold a computation in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1 and 6.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tailrace.model.definition.context import ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    Its commits always bound the watermark of its readers, even if it has none, as people also look at that bound.
+    Each commit records the upper limit of the readers' watermark, even if the computation has no readers, because
+    people look at this limit, too.
     """
 
     side: KeySide[Any, Any, Any, Any]
@@ -34,7 +35,7 @@ class ComputationFold(LedgerFold):
         self.claiming = None if computation.once is None else Claiming(self.lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch's productions: strong ones from the ledger, weak ones computed again."""
+        """Return an epoch's productions for readers: strong ones from the ledger, weak ones by recomputing them."""
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
         return super().passed_on_again(epoch, there, after)
@@ -63,11 +64,11 @@ class ComputationFold(LedgerFold):
         return self.side.settled(stepped, self.claiming, clock.epoch)
 
     def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
-        # A computation has no generations, as no run computes a part of it again.
+        # A computation has no generations, because no run ever recomputes a part of it.
         return replace(super()._result(counts, clock), generation=None, token=None)
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Compute an epoch again, from the state before it, with the clocks in the ledger."""
+        """Compute an epoch again, from the state before the epoch and the clocks in the ledger."""
         name = self.computation.name
         clocks = {epoch: one.clock for epoch, one in epoch_commits(self.lake, self.lease.table).items()}
         begin = min(clocks, default=0)
@@ -79,7 +80,7 @@ class ComputationFold(LedgerFold):
             )
         assert self._read_again is not None, "weak productions are computed from what was read"
         bundle = self._read_again(self.computation, epoch).bundle
-        # On another side, so the fold's state stays as it is.
+        # The epoch is computed on a separate side, so the fold's own state does not change.
         with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)

@@ -1,4 +1,4 @@
-"""Read an epoch as folds read it: while it is landed, or later from the tables (rule T2)."""
+"""Read an epoch in the form in which folds read it: while it is being landed, or later from the tables (rule T2)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tailrace.model.logs.log import Log
 
 
 class Recordings:
-    """The commits of epochs in logs and ledgers; a table is read when it is first needed."""
+    """The commits of epochs in logs and ledgers. A table's commits are read when they are first needed."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()
         self._epochs = dict[str, list[int]]()
 
     def of(self, table: str) -> dict[int, EpochCommit]:
-        """Return a table's epochs, each with its commit."""
+        """Return a mapping from each epoch of a table to its commit."""
         if table not in self._found:
             self._found[table] = epoch_commits(self._lake, table)
             self._epochs[table] = sorted(self._found[table])
         return self._found[table]
 
     def latest(self, table: str, epoch: int) -> EpochCommit | None:
-        """Return the last commit of a table up to an epoch; None where there is none any more."""
+        """Return a table's last commit with an epoch up to `epoch`, or None if no such commit is left."""
         found = self.of(table)
         place = bisect_right(self._epochs[table], epoch)
         return found[self._epochs[table][place - 1]] if place else None
@@ -44,7 +44,7 @@ class Recordings:
 
 @dataclass(frozen=True)
 class ReadLedger:
-    """A ledger without a lease on it: its head is wherever another process has moved it."""
+    """A ledger that this process only reads: it has no lease on it, and another process moves the head."""
 
     lake: Lake
     table: str
@@ -55,13 +55,13 @@ class ReadLedger:
 
 
 class LedgerReading:
-    """A definition that another process folds: its epochs are read from its ledger."""
+    """A definition that another process folds. This process reads the definition's epochs from its ledger."""
 
     def __init__(self, lake: Lake, definition: Definition, engines: StreamEngines) -> None:
         self.lease, self.side = ReadLedger(lake, ledger_name(definition.name)), engines.beside(definition, ())
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch of the ledger for its readers (`fold.passed_again`)."""
+        """Return an epoch from the ledger, for the readers of this definition (`fold.passed_again`)."""
         return passed_again(self.side, epoch, there, after)
 
     def close(self) -> None:
@@ -69,13 +69,13 @@ class LedgerReading:
 
 
 class EpochReading(ABC):
-    """An epoch, with the records of each log as folds read them."""
+    """One epoch, with the records of each log in the form in which folds read them."""
 
     def __init__(self, engines: StreamEngines) -> None:
         self._engines = engines
 
     def of(self, log: Log) -> PassedEpoch:
-        """Return the epoch of a log; the epoch of a union is made from its logs."""
+        """Return the epoch of a log. If the log is a union, its epoch is combined from those of its member logs."""
         if isinstance(log, Union):
             return self._engines.together(log, {member: self._part(part) for member, part in log.members.items()})
         return self._part(log)
@@ -86,7 +86,10 @@ class EpochReading(ABC):
 
 
 class LandingEpoch(EpochReading):
-    """An epoch while it is landed: `landed` has the logs' epochs by name. Earlier folds have staged their output."""
+    """An epoch that is being landed; `landed` maps each log's name to the log's epoch.
+
+    When a fold reads the epoch, the folds before it have already staged their output.
+    """
 
     def __init__(
         self, engines: StreamEngines, folds: Mapping[str, LedgerFold], landed: Mapping[str, PassedEpoch]
@@ -103,9 +106,10 @@ class LandingEpoch(EpochReading):
 
 
 class RecordedEpoch(EpochReading):
-    """An epoch in the tables: the records of logs, and the output of folds in their ledgers.
+    """An epoch that is already in the tables: records come from logs, and the output of folds comes from their ledgers.
 
-    It has the records after epoch `after`, which is the epoch before unless several epochs are taken as one.
+    It covers the records of the epochs from `after` + 1 to `epoch`. Normally `after` is the previous epoch; it is
+    earlier if several epochs are folded as one.
     """
 
     def __init__(
@@ -140,7 +144,10 @@ class RecordedEpoch(EpochReading):
         )
 
     def _landed(self, log: Log) -> PassedEpoch:
-        """Read the epoch of a log that a source fills; where the log lacks its commit, time stands still."""
+        """Read the epoch of a log that a source fills.
+
+        If the log has no commit of the epoch, the log's clock stands still in the epoch.
+        """
         bundle, there = (
             self._engines.read(log, self._after, self._epoch),
             self._recordings.latest(log.name, self._epoch),

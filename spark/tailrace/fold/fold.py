@@ -1,4 +1,4 @@
-"""The result of an epoch for the stream, and the epoch that a fold hands on to its readers (rules X2 and T3)."""
+"""Define an epoch's result for the stream, and the epoch that a fold passes on to its readers (rules X2 and T3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tailrace.model.base.time import BEGINNING
 
 @dataclass
 class Phases:
-    """The seconds of an epoch's phases, by name."""
+    """The duration, in seconds, of each phase of an epoch, by the phase's name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
     def end(self, name: str) -> None:
-        """Add the time since the end of the last phase to the phase that ends now."""
+        """End a phase: add the time since the previous phase ended to this phase's duration."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
         self._since = now
@@ -27,10 +27,10 @@ class Phases:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochResult(EpochCounts):
-    """The result of an epoch for one definition: its counts, clock and engine, and the writer of its commit.
+    """The result of an epoch for one definition: counts, the clock, the engine, and the writer of the epoch's commit.
 
-    The writer is the stream's `generation` and the `token` of its lease; None for a computation, which has no
-    generations.
+    The writer is identified by the stream's `generation` and by the `token` of the stream's lease. Both are None for a
+    computation, which has no generations.
     """
 
     clock: Clock
@@ -40,15 +40,15 @@ class EpochResult(EpochCounts):
 
     @property
     def panes(self) -> int:
-        """The number of panes, without retractions."""
+        """The number of panes that the epoch emitted, without retractions."""
         return sum(self.timings.values())
 
 
 @dataclass(frozen=True)
 class PassedEpoch:
-    """An epoch for its readers: the records, the clock, and the bound of the readers' watermark (rule T3).
+    """An epoch as a fold's readers get it: records, clock, and an upper limit of the readers' watermark (rule T3).
 
-    `onward` is that bound, in microseconds. A reader of several logs does not wait for an `idle` log.
+    `onward` is this limit, in microseconds. If the log is `idle`, a reader of several logs does not wait for it.
     """
 
     bundle: BundleRecords
@@ -58,11 +58,11 @@ class PassedEpoch:
 
     @classmethod
     def of(cls, bundle: BundleRecords, clock: Clock, *, idle: bool = False) -> PassedEpoch:
-        """Make an epoch of a landed log, whose readers have the watermark of the log."""
+        """Make the epoch of a landed log. The log's readers have the same watermark as the log."""
         return cls(bundle, clock, clock.watermark, idle)
 
     def clock_after(self, before: Clock | None) -> Clock:
-        """Return the clock of a reader after its clock `before`: it never goes back."""
+        """Return a reader's clock in this epoch, given its clock `before` the epoch. A clock never goes back."""
         watermark, now = self.onward, self.clock.processing_time
         if before is not None:
             watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
@@ -70,13 +70,14 @@ class PassedEpoch:
 
 
 def passed_again(side: AnySide, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-    """Return an epoch of a ledger for its readers, by a side of its definition.
+    """Return an epoch from a ledger for the definition's readers; `side` is a side of the definition.
 
-    Where its commit is gone, the readers' watermark stays until the next epoch.
+    `there` is the epoch's commit. If it is None because the commit is gone, the readers' watermark stays as it is until
+    the next epoch.
     """
     records = side.passed_again(epoch, after)
     if there is None:
         return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
-    # Where no state holds readers back, the ledger need not have the bound of each epoch.
+    # If no state holds readers back, the ledger need not record the limit of their watermark in each epoch.
     free = BEGINNING if side.holds else there.clock.watermark
     return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)

@@ -1,4 +1,4 @@
-"""Choose the engines of a stream's folds: they begin on DuckDB, in this process, and move to Spark if necessary."""
+"""Choose the engine of each fold in a stream: a fold begins on DuckDB in this process, and may move to Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StreamEngines:
-    """DuckDB and Spark for one stream, and the policy that chooses between them."""
+    """The engines of one stream, DuckDB and Spark, and the policy that chooses between them."""
 
     def __init__(self, spark: Starting, lake: Lake) -> None:
         self.lake, self.policy = lake, EnginePolicy.of(lake.settings)
@@ -37,49 +37,52 @@ class StreamEngines:
 
     @cached_property
     def spark(self) -> SparkEngine:
-        """Spark, whose packages are imported when a fold first needs them."""
+        """The Spark engine. Spark's packages are imported when a fold first needs them."""
         from tailrace.engines.spark.engine import SparkEngine
 
         return SparkEngine(self._starting, self.lake, self.duck)
 
     def close(self) -> None:
-        """Close this process's database."""
+        """Close the DuckDB database of this process."""
         self.duck.close()
 
     def first(self, definition: Definition) -> AnySide:
-        """Open the first side of a fold."""
+        """Open the side on which a definition's fold begins."""
         choice = self.policy.for_stream(definition)
         on_spark = choice.engine is Engine.SPARK
         return (self.spark.first_side if on_spark else self.duck.side)(definition, choice)
 
     def beside(self, definition: Definition, bundles: Iterable[BundleRecords]) -> AnySide:
-        """Open another side of a definition, for these bundles."""
+        """Open an additional side of a definition, on an engine that can process these bundles."""
         choice = self.policy.for_stream(definition)
         engine = self.spark if choice.engine is Engine.SPARK else self.having(bundles)
         return engine.side(definition, choice)
 
     def next(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the side for a fold's next bundle: a fold on Spark stays there until a restart."""
+        """Return the side for a fold's next bundle. A fold that has moved to Spark stays there until a restart."""
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)
         choice = self.policy.goes_over(definition, here=isinstance(bundle, pa.Table), rows=state.count)
         return side if choice is None else self.spark.side_taking(definition, choice, bundle, state)
 
     def having(self, bundles: Iterable[BundleRecords]) -> DuckEngine | SparkEngine:
-        """Return the engine for some bundles: DuckDB if all of them are in this process."""
+        """Return the engine that can process these bundles: DuckDB if all of them are in this process, else Spark."""
         return self.duck if all(isinstance(bundle, pa.Table) for bundle in bundles) else self.spark
 
     def read(self, log: Log, after: int, until: int) -> BundleRecords:
-        """Read a log's records of the epochs after one up to another, on the engine for their size."""
+        """Read a log's records of the epochs after `after` up to `until`, with the engine that suits their size."""
         where = every(above("_epoch", after), at_most("_epoch", until))
         files = [task.file for task in self.lake.table(log.name).scan(row_filter=where).plan_files()]
-        # Repeated values take almost no room in files.
+        # The files' sizes alone would mislead, because repeated values take almost no space in files.
         rows_take = row_bytes(log, "") * sum(file.record_count for file in files)
         size = max(PACKED * sum(file.file_size_in_bytes for file in files), rows_take)
         return (self.duck if self.policy.reads(size) else self.spark).read(log, after, until)
 
     def together(self, union: Union, passed: Mapping[str, PassedEpoch]) -> PassedEpoch:
-        """Make an epoch of a union from the epochs of its logs, by the logs' names in the union (rule T3)."""
+        """Combine the epochs of a union's logs into one epoch (rule T3).
+
+        `passed` maps each log's name in the union to the log's epoch.
+        """
         epochs = list(passed.values())
         onward = least((one.onward, one.idle) for one in epochs)
         signals = tuple(sorted({name for one in epochs for name in one.clock.signals}))
@@ -89,9 +92,9 @@ class StreamEngines:
         return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
 
     def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
-        """Make an epoch of a log by arrival from an epoch of the log.
+        """Convert a log's epoch to the epoch of its `Arrivals` log, in which arrival times are the event times.
 
-        `times` has the processing times if there are several.
+        `times` maps epochs to their processing times; it is needed if the records come from several epochs.
         """
         now = passed.clock.processing_time
         engine = self.having([passed.bundle])

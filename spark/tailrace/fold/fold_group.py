@@ -1,7 +1,7 @@
-"""Fold the log's epochs with all folds of a process, each after the folds that it reads.
+"""Fold the log's epochs with all folds of a process; each fold runs after the folds whose output it reads.
 
-If another process takes the lease of one ledger, the stream drops this fold and its readers, and goes on with the other
-folds. So definitions can be added, changed and removed beside a running stream.
+If another process takes the lease of one ledger, the stream drops this ledger's fold and the folds that read it, and
+continues with the other folds. So definitions can be added, changed and removed while a stream runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MissedEpoch:
-    """An epoch that was folded from the log: its number, the results by name, and the seconds in all and by phase."""
+    """An epoch that was folded from the log after it had been landed.
+
+    It has the epoch's number, the results by definition, and the seconds in total and by phase.
+    """
 
     epoch: int
     folded: dict[str, EpochResult]
@@ -47,16 +50,17 @@ class MissedEpoch:
 
 
 class StreamError(TailraceError, RuntimeError):
-    """The error raised if the stream cannot continue."""
+    """Raised if a stream cannot start or continue."""
 
 
 class FoldGroup(Sequence[LedgerFold]):
-    """The running folds of definitions, in the order in which they take an epoch.
+    """The running folds of several definitions, in the order in which they process an epoch.
 
-    `logs` are the logs that sources fill and the definitions read; an epoch is one cut over all of them. `landing` is
-    the lease of the first log, for a stream that lands the logs. With `alone`, other processes fold the earlier
-    definitions, and their ledgers are read here. A fold that loses its lease to a process that folds from the log is
-    dropped; if it loses the lease to another stream, the whole process is fenced off.
+    `logs` are the logs that the definitions read from sources; an epoch covers all of these logs. `landing` is the
+    lease of the first log, if the stream lands the logs. With `alone`, this process folds only the given definitions.
+    Other processes fold the earlier definitions, and this process reads their output from their ledgers. If a fold
+    loses its lease to a process that folds from the log, the fold is dropped. If a fold loses its lease to another
+    stream, the whole process is fenced off.
     """
 
     def __init__(
@@ -101,15 +105,18 @@ class FoldGroup(Sequence[LedgerFold]):
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[LedgerFold]:
-        # A copy, because folds may be dropped during the iteration.
+        # A copy of the list of folds is iterated, because folds may be dropped during the iteration.
         return iter(list(self._by_name.values()))
 
     def _standing(self) -> Iterator[LedgerFold]:
-        """Iterate over the folds; a fold that is dropped meanwhile is skipped."""
+        """Iterate over the folds. A fold that is dropped during the iteration is skipped."""
         return (fold for fold in self if self._by_name.get(fold.definition.name) is fold)
 
     def landing(self, landed: Mapping[str, PassedEpoch]) -> LandingEpoch:
-        """Return the epoch that is being landed, from the epochs of its logs, as the folds read it."""
+        """Return the epoch that is being landed, in the form in which folds read it.
+
+        `landed` maps each log's name to the log's epoch.
+        """
         return LandingEpoch(self.engines, self._by_name, landed)
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
@@ -117,14 +124,14 @@ class FoldGroup(Sequence[LedgerFold]):
         return RecordedEpoch(self.engines, {**self._read, **self._by_name}, recordings, epoch, after)
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
-        """Return an epoch that a definition has read, from the tables."""
+        """Return an epoch that a definition has already read, by reading it again from the tables."""
         return self._recorded(epoch, Recordings(self.lake)).of(stage.log)
 
     @contextmanager
     def _dropping(self, fold: LedgerFold) -> Iterator[None]:
-        """Drop a fold if the block fails since its lease is lost; the error is not raised.
+        """Drop the fold, without raising the error, if the block fails because the fold's lease is lost.
 
-        Raises `FencedError` where the whole process is fenced off.
+        Raises `FencedError` if the whole process is fenced off, and any other error of the block.
         """
         try:
             yield
@@ -135,15 +142,15 @@ class FoldGroup(Sequence[LedgerFold]):
             if self.landing_lease is not None:
                 self.landing_lease.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
-                    # The lease is lost to another stream that started at the same time, and was then fenced off from
-                    # the log.
+                    # Another stream, which started at the same time, has taken the fold's lease. That stream was then
+                    # fenced off from the log.
                     raise lost from error
             self._drop(fold, lost)
 
     def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
-        """Step an epoch in each fold, after the folds that it reads.
+        """Step an epoch in each fold; each fold runs after the folds whose output it reads.
 
-        Return the results by name, without dropped folds.
+        Returns the results by definition. Dropped folds have no result.
         """
         found = {}
         for fold in self._standing():
@@ -154,8 +161,8 @@ class FoldGroup(Sequence[LedgerFold]):
     def publish(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
         """Publish the staged epoch of each fold.
 
-        Return the results of folds that were staged again, on a corrected state (X4). The readers of such a fold are
-        staged again, too: they read its old output.
+        Returns the results of the folds that had to stage the epoch again because a backfill had corrected their state
+        (X4). The readers of such a fold stage the epoch again, too, because they have read its old output.
         """
         again = dict[str, EpochResult]()
         for fold in self._standing():
@@ -170,7 +177,10 @@ class FoldGroup(Sequence[LedgerFold]):
         return again
 
     def _published(self, fold: LedgerFold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
-        """Publish a fold's epoch, staged again as often as its state is corrected (X4); return the last such result."""
+        """Publish a fold's staged epoch; stage it again each time a backfill has corrected the fold's state (X4).
+
+        Returns the result of the last repeated staging, or None if nothing was staged again.
+        """
         again = None
         while not fold.publish():
             again = fold.stage(epoch.of(fold.definition.log), phases)
@@ -179,7 +189,10 @@ class FoldGroup(Sequence[LedgerFold]):
         return again
 
     def due(self) -> int | None:
-        """Return when a fold may have output without a record, in microseconds of processing time; None if never."""
+        """Return the next processing time at which any fold may have output without a record, or None if there is none.
+
+        The time is in microseconds.
+        """
         found = list[int | None]()
         for fold in self._standing():
             with self._dropping(fold):
@@ -188,26 +201,26 @@ class FoldGroup(Sequence[LedgerFold]):
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight in the folds' feedback loops."""
+        """The number of records in flight in the feedback loops of all folds."""
         return sum(fold.in_flight for fold in self)
 
     def look(self) -> None:
-        """Drop the folds whose leases other processes have taken."""
+        """Drop each fold whose lease another process has taken."""
         for fold in self._standing():
             with suppress(LentError), self._dropping(fold):
                 fold.lease.check()
 
     def follow(self) -> None:
-        """Start to update the tables that follow the ledgers."""
+        """Start updating the tables that follow the ledgers, such as tables of answers."""
         for fold in self:
             fold.follow(self._following)
 
     def settle(self) -> None:
-        """Wait for the tables that follow the ledgers. Raises the error of an update that failed."""
+        """Wait until the tables that follow the ledgers are up to date. Raises the error of an update that failed."""
         self._following.settle()
 
     def close(self) -> None:
-        """Update the answers from the ledgers, and close the folds and their database."""
+        """Update the answers from the ledgers, and close the folds and the DuckDB database."""
         with closing(self.engines):
             self._following.close()
             self._compacting.close()
@@ -218,10 +231,10 @@ class FoldGroup(Sequence[LedgerFold]):
                 one.close()
 
     def leap(self, last: int) -> None:
-        """Fold all epochs up to `last` that a ledger lacks as one epoch, with the clock of `last`.
+        """Fold all epochs up to `last` that a ledger lacks, as a single epoch with the clock of `last`.
 
-        Any cut into epochs gives the same answers (rule L1), but other panes. So this is for ledgers that are built
-        beside others and that nobody reads yet.
+        However records are divided into epochs, the answers are the same (rule L1), but the panes differ. Use this
+        method only for ledgers that are being built and that nobody reads yet.
         """
         recordings = Recordings(self.lake)
         for fold in self:
@@ -237,14 +250,14 @@ class FoldGroup(Sequence[LedgerFold]):
                 fold.anew()
 
     def catch_up(self, last: int) -> None:
-        """Fold the epochs up to `last` that a ledger lacks (`missed_epochs`)."""
+        """Fold all epochs up to `last` that any ledger lacks (`missed_epochs`)."""
         for _ in self.missed_epochs(last):
             pass
 
     def missed_epochs(self, last: int) -> Iterator[MissedEpoch]:
-        """Fold the epochs up to `last` that a ledger lacks, with the clocks of the log; yield each epoch.
+        """Fold the epochs up to `last` that any ledger lacks, with the log's clocks; yield each folded epoch.
 
-        An epoch is folded when the next one is asked for.
+        Each epoch is folded only when the caller asks for it.
         """
         behind = [fold for fold in self if fold.epoch < last]
         if not behind:
@@ -272,7 +285,7 @@ class FoldGroup(Sequence[LedgerFold]):
                 yield MissedEpoch(epoch, results, time.perf_counter() - started, phases.seconds)
 
     def _drop(self, fold: LedgerFold, lost: FencedError) -> None:
-        """Drop a fold and its readers; their staged epochs are not published."""
+        """Drop a fold and the folds that read its output. Their staged epochs are not published."""
         name = fold.definition.name
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
         for one in dropped:
@@ -292,9 +305,9 @@ class FoldGroup(Sequence[LedgerFold]):
 
 
 def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
-    """List the logs that the definitions read from sources, in the order of their names.
+    """Return the logs that the definitions read from sources, sorted by name.
 
-    Raises `StreamError` where two different logs have the same name.
+    Raises `StreamError` if two different logs have the same name.
     """
     found: dict[str, Log] = {}
     for log in (log for definition in definitions for log in definition.sources):
@@ -304,7 +317,7 @@ def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
 
 
 def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
-    """Count the records of each epoch in these logs, from the logs' commits."""
+    """Count the records per epoch in these logs, in total, from the logs' commits."""
     found: dict[int, int] = {}
     for commit in (commit for log in logs for commit in commits(lake, log.name).all):
         if CLOCK[1] in commit.properties:
@@ -314,7 +327,10 @@ def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
 
 
 def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
-    """Return the `FencedError` behind an error: the lease is lost, or the ledger is another definition's; else None."""
+    """Return a `FencedError` if an error was raised because a fold no longer has the lease on its ledger.
+
+    Returns None if the error has another cause.
+    """
     if isinstance(error, FencedError):
         return error
     try:
@@ -322,15 +338,15 @@ def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
     except FencedError as lost:
         return lost
     except LakeError:
-        # The lease is lent, or the ledger cannot be read: the raised error says more.
+        # The lease is lent to a backfill, or the ledger cannot be read. The error that was raised says more.
         return None
     return None
 
 
 def _stages(definitions: Sequence[Definition]) -> list[Definition]:
-    """List the stages of all definitions, each once and after the stages that it reads.
+    """Return the stages of all definitions, each stage once, and after the stages that it reads.
 
-    Raises `StreamError` where two stages share a name.
+    Raises `StreamError` if two different stages have the same name.
     """
     stages: dict[str, Definition] = {}
     for stage in (stage for definition in definitions for stage in chain(definition)):

@@ -1,4 +1,4 @@
-"""Begin the fold of any definition: an entry for each kind."""
+"""Start the fold of a definition of any kind. Each kind of definition registers its own function."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class RowFold(LedgerFold):
-    """The running fold of a map or a join: both give rows, and nothing follows their ledgers.
+    """The running fold of a map or a join. Both emit rows, and no other table follows their ledgers.
 
-    Records without a partner hold back the readers of a join, so its commits bound the watermark of these readers.
+    Records that may still find a partner hold back the readers of a join, so each commit of a join's fold records the
+    upper limit of the readers' watermark.
     """
 
     definition: Windowless

@@ -1,9 +1,9 @@
-"""Decide how often a stream updates its answers from their ledgers: less often where that is expensive.
+"""Decide how often a stream updates the tables of answers from their ledgers: less often if an update takes long.
 
-An update rewrites the files that hold a changed window. Where windows are global, or the keys of an epoch are all over
-a large table, these are all files, even for few changed windows. With such an update every few epochs, the stream would
-do little else. So updates take at most a quarter of the time, unless the answers would be too far behind for their
-readers.
+An update rewrites the files that contain a changed window. If windows are global, or if an epoch's keys are spread over
+a large table, an update rewrites all files, even for a few changed windows. If the stream ran such an update every few
+epochs, it would do little else. So updates take at most a quarter of the stream's time, unless the answers would then
+be further behind than readers may accept.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 FOLLOW_EVERY = 10
-"""The number of epochs that answers may be behind their ledger where an update is cheap."""
+"""The maximum number of epochs by which answers may be behind their ledger, if an update is cheap."""
 
 _AHEAD = 2
-"""The number of epochs before the limit at which an update starts, as epochs go on during the update."""
+"""An update starts this many epochs before the limit, because the stream folds more epochs during the update."""
 
 _PARTS = 4
-"""Updates take at most this fraction of the time, as 1 in so many."""
+"""Updates take at most one part in `_PARTS` of the stream's time."""
 
 
 @dataclass
 class Pace:
-    """The limits on the lag of the tables of answers of one stream, which one thread updates in turn.
+    """The limits on how far one stream's tables of answers may be behind; one thread updates these tables in turn.
 
-    `every` is the lag in epochs. `freshness` is the maximum time from the beginning of one update to the next, even of
-    an expensive one: then the stream waits for the update.
+    `every` is the limit in epochs. `freshness` is the longest time from the start of one update to the start of the
+    next. The limit in time holds even if an update is expensive: then the stream waits for the update.
     """
 
     every: int
@@ -39,22 +39,26 @@ class Pace:
 
     @classmethod
     def of(cls, follow_every: int | None, freshness: timedelta) -> Pace:
-        """Make a pace of one update in `follow_every` epochs, whatever it costs; if that is None, the cost decides."""
+        """Return the pace of a stream.
+
+        If `follow_every` is given, an update runs once in every `follow_every` epochs, whatever it costs. If
+        `follow_every` is None, expensive updates run less often.
+        """
         return cls(FOLLOW_EVERY, freshness) if follow_every is None else cls(follow_every, timedelta(0))
 
     def note(self, name: str, seconds: float) -> None:
-        """Record the seconds of an update of one table."""
+        """Record the duration, in seconds, of an update of one table."""
         self._took[name] = seconds
 
     @property
     def spared(self) -> float:
-        """The seconds after the beginning of an update in which a table needs no other update."""
+        """The minimum time, in seconds, from the start of a table's update to the start of its next one."""
         return min(self.freshness.total_seconds(), _PARTS * max(self._took.values(), default=0.0))
 
 
 @dataclass
 class Trailing:
-    """The lag of one table of answers behind its ledger, in published epochs, and the time of its last update.
+    """How far one table of answers is behind its ledger, in published epochs, and when its last update started.
 
     >>> trailing = Trailing("bills", Pace(4, timedelta(0)))
     >>> for _ in range(4):
@@ -77,23 +81,23 @@ class Trailing:
         self._begun = self.pace.now()
 
     def published(self) -> None:
-        """Count one more epoch as published in the ledger."""
+        """Record that the ledger has one more published epoch."""
         self.epochs += 1
 
     def asks(self) -> bool:
-        """Tell whether it is time to update the answers; the answer is yes once for each update."""
+        """Return True if an update of the answers should start now. The result is True only once per update."""
         due = not self._rests and self.epochs - self._asked >= max(1, self.pace.every - _AHEAD)
         if due:
             self._asked = self.epochs
         return due
 
     def waits(self) -> bool:
-        """Tell whether the answers are so far behind that the stream has to wait for the update."""
+        """Return True if the answers are so far behind that the stream must wait for the update."""
         return not self._rests and self.epochs - self._followed >= self.pace.every
 
     @contextmanager
     def following(self, epochs: int) -> Iterator[None]:
-        """Time the block, which updates the answers up to so many epochs."""
+        """Measure the duration of the block: an update after which the answers cover `epochs` published epochs."""
         self._begun = self.pace.now()
         yield
         self.pace.note(self.name, self.pace.now() - self._begun)

@@ -1,4 +1,4 @@
-"""Fold a definition of any kind in a stream: each epoch is stepped, and is one commit (rules X1, X2)."""
+"""Fold a definition of any kind in a stream: each epoch is one step of the definition and one commit (rules X1, X2)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.record_steps import Place
 
 _LONGEST = 500
-"""The maximum length of the reason for setting a record aside, in characters."""
+"""The maximum length, in characters, of the recorded reason why a record was set aside."""
 
 
 @dataclass
 class _Staged:
-    """An epoch that is written to the ledger's branch but not yet published."""
+    """An epoch that has been written to the ledger's branch, but has not been published yet."""
 
     stepped: Any
     properties: dict[str, str]
@@ -49,10 +49,11 @@ class _Staged:
 
 @dataclass(frozen=True)
 class FoldSetup:
-    """The common setting of all folds of one process: the lake, the engines, and facts about the other definitions.
+    """The settings that all folds of a process share: the lake, the engines, and facts about the other definitions.
 
-    `landing` is the lease of the log, if the stream also lands the log. `answered` names the pipelines whose answers
-    are kept, `fed` the definitions that a later stage reads. `read_again` returns an epoch that a definition has read.
+    `landing` is the lease of the log, if the stream also lands the log. `answered` are the names of the pipelines with
+    a table of answers. `fed` are the names of the definitions whose output a later stage reads. `read_again` returns an
+    epoch that a definition has already read.
     """
 
     lake: Lake
@@ -67,8 +68,9 @@ class FoldSetup:
 class LedgerFold:
     """The running fold of one definition: its lease on the ledger, and its state between two epochs.
 
-    It begins on the engine that the policy chooses, and moves to Spark for good where a bundle is on Spark, or its
-    state outgrows the process. `feeds` says that its commits bound the watermark of its readers.
+    A fold begins on the engine that the policy chooses. It moves to Spark for good if a bundle is on Spark, or if its
+    state becomes too large for this process. `feeds` says that each commit records the upper limit of the readers'
+    watermark.
     """
 
     side: AnySide
@@ -80,7 +82,8 @@ class LedgerFold:
         widen(self.lake, definition)
         self._ensure()
         self.lease = Lease.take(self.lake, ledger_name(definition.name), setup.landing)
-        # The records set aside are known once no other stream writes to the ledger.
+        # The list of records set aside is final only after the lease is taken, when no other stream writes to the
+        # ledger.
         self.definition = with_set_aside(self.lake, definition)
         self._set_aside_so_far = EpochCommit.of(self.lease.head.properties).set_aside
         self.side = self.engines.first(self.definition)
@@ -91,14 +94,14 @@ class LedgerFold:
 
     @property
     def epoch(self) -> int:
-        """The last epoch in the ledger."""
+        """The last epoch that is published in the ledger."""
         return self.lease.head.number("epoch")
 
     def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that was passed on, and write it to the ledger's branch; the clock never goes back (T3).
+        """Step an epoch that was passed on, and write its rows to the ledger's branch. The clock never goes back (T3).
 
-        Where the epoch fails twice because of records, these are set aside if the settings allow it, and the fold goes
-        on (X7).
+        If the epoch fails twice because of certain records, and the settings allow it, these records are set aside, and
+        the fold continues without them (X7).
         """
         try:
             return self._stepped(passed, phases)
@@ -118,14 +121,14 @@ class LedgerFold:
         return not lost_state(error) and may_be_of_records(error)
 
     def _begin_again(self) -> None:
-        """Restore the state after the last published epoch; later steps are forgotten."""
+        """Restore the state after the last published epoch, and forget all later steps."""
         self.state.forget()
         self.state, self._staged = self._restored(), None
 
     def _without_poison(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that failed a second time; if it fails again, set aside the records that make it fail.
+        """Step an epoch that has failed once. If it fails again, set aside the records that make it fail.
 
-        Raises `UnfoldableError` where another definition may take these records back.
+        Raises `UnfoldableError` if these records are rows of another definition, which may retract them later.
         """
         try:
             return self._stepped(passed, phases)
@@ -164,7 +167,7 @@ class LedgerFold:
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
-        """Have records rejected from now on: the side is opened again on a definition that rejects them."""
+        """Reject these records from now on: open the side again with a definition that rejects them."""
         all_ = set_aside(self.lake, self.definition) | reasons
         self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
@@ -172,7 +175,7 @@ class LedgerFold:
         self.state = self._restored()
 
     def passed_on(self) -> PassedEpoch:
-        """Return the staged epoch for its readers, or the last epoch if no epoch is staged."""
+        """Return the staged epoch for this fold's readers, or the last published epoch if no epoch is staged."""
         staged = self._staged
         if staged is None:
             return self.passed_on_again(self.epoch, EpochCommit.of(self.lease.head.properties))
@@ -180,17 +183,17 @@ class LedgerFold:
         return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch of the ledger for its readers.
+        """Return an epoch from the ledger for this fold's readers.
 
-        `there` is its commit, None if that is gone (`fold.passed_again`).
+        `there` is the epoch's commit, or None if the commit is gone (`fold.passed_again`).
         """
         return passed_again(self.side, epoch, there, after)
 
     def publish(self) -> bool:
-        """Publish the staged epoch; where another writer moved the ledger, write the epoch again on top (X1).
+        """Publish the staged epoch; if another writer has moved the ledger's head, first write the epoch again (X1).
 
-        Returns False where a backfill borrowed the lease meanwhile and may have corrected open windows: then the epoch
-        has to be staged again (X4).
+        Returns False if a backfill borrowed the lease in the meantime, because it may have corrected open windows. The
+        epoch then has to be staged again (X4).
         """
         staged = self._staged
         if staged is None:
@@ -206,7 +209,10 @@ class LedgerFold:
         return True
 
     def anew(self) -> None:
-        """Drop the staged epoch, and restore the state from the ledger once a borrower of the lease gives it back."""
+        """Drop the staged epoch, and restore the state from the ledger.
+
+        If the lease is lent to another process, this first waits until that process returns the lease.
+        """
         try:
             self.lease.head = self.lease.branch.start(self.lease.check())
         except LentError:
@@ -215,7 +221,7 @@ class LedgerFold:
         self._begin_again()
 
     def due(self) -> int | None:
-        """Return None: the fold waits only for records and the watermark."""
+        """Return None: processing time alone never makes this fold produce output."""
         return None
 
     @property
@@ -232,17 +238,17 @@ class LedgerFold:
         self.side.close()
 
     def leave(self) -> None:
-        """Close the fold as it is: another process has taken it."""
+        """Close the fold without any further update, because another process has taken its ledger."""
         self._staged = None
         self.lease.close()
         self.side.close()
 
     def _ensure(self) -> None:
-        """Make the missing tables."""
+        """Create the tables that do not exist yet."""
         raise NotImplementedError
 
     def _begun(self, definition: Ranged) -> None:
-        """Make the ledger where there is none, and enter its generation in the table of runs."""
+        """Create the ledger if it does not exist, and record its first generation in the table of runs."""
         ledger = tables_of(definition).ledger
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
@@ -251,16 +257,16 @@ class LedgerFold:
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **properties}), first)
 
     def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
-        """Make an epoch's result from the counts of the written rows."""
+        """Return an epoch's result, from the counts of the rows that were written."""
         engine = self.side.choice.engine.value
         return EpochResult(
             **vars(counts), clock=clock, generation=self.generation, token=self.lease.token, engine=engine
         )
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        """Claim ids before an epoch's result is written, if the definition claims any; return the result to write.
+        """Claim the ids of an epoch's productions, if the definition claims ids; return the result to write.
 
-        No id is claimed while parts of an epoch are tried.
+        While the fold tries out parts of an epoch to find faulty records, no id is claimed.
         """
         return stepped
 
@@ -271,7 +277,7 @@ class LedgerFold:
         return consumed
 
     def _taken_over(self, bundle: BundleRecords) -> None:
-        """Move to Spark where the bundle is on Spark, or the state is too large for this process."""
+        """Move to Spark if the bundle is on Spark, or if the state is too large for this process."""
         side = self.engines.next(self.side, self.definition, bundle, self.state)
         if side is self.side:
             return

@@ -1,4 +1,4 @@
-"""Fold a pipeline in a stream: its open windows, and the answers that follow its ledger."""
+"""Fold a pipeline in a stream: keep its open windows, and update the answers that follow its ledger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class PipelineFold(LedgerFold):
-    """The running fold of one stage, with the answers that follow its ledger.
+    """The running fold of one stage, together with the table of answers that follows the stage's ledger.
 
-    Where answers are not kept, no table of answers is made; but an existing table is updated.
+    If answers are not wanted, no table of answers is created. A table that exists is updated in any case.
     """
 
     def __init__(self, pipeline: Pipeline, setup: FoldSetup) -> None:
@@ -47,9 +47,9 @@ class PipelineFold(LedgerFold):
         return done
 
     def due(self) -> int | None:
-        """Return when an open window may fire without a record, in microseconds of processing time; None if never.
+        """Return the next processing time at which an open window may fire without a record, or None if there is none.
 
-        At that time the step decides whether the window fires.
+        The time is in microseconds. At that time, the step decides whether the window fires.
         """
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
         if not (periods or delays or self.pipeline.by_arrival):
@@ -59,12 +59,12 @@ class PipelineFold(LedgerFold):
         except LentError:
             self.anew()
         if self._due is None or self._due[0] is not self.state:
-            # The time depends on the state alone: it stays until the next epoch.
+            # This time depends only on the state, so it remains valid until the next epoch.
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
     def follow(self, beside: TaskThread) -> None:
-        """Update the answers beside the stream, which waits where they are too far behind the ledger."""
+        """Start an update of the answers on another thread; if the answers are too far behind, wait for the update."""
         if not self._answers:
             return
         if self.trailing.asks():
@@ -73,7 +73,7 @@ class PipelineFold(LedgerFold):
             beside.settle()
 
     def close(self) -> None:
-        """Update the answers from the ledger, and remove the branches."""
+        """Update the answers from the ledger, and remove the branches that the fold used."""
         self.follower.follow()
         self.follower.close()
         super().close()
@@ -83,6 +83,6 @@ class PipelineFold(LedgerFold):
         super().leave()
 
     def _follow(self, epochs: int) -> None:
-        # If the ledger is another definition's meanwhile, the next publication fails.
+        # If the ledger has been taken over by another definition in the meantime, the next publication fails.
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()

@@ -1,8 +1,8 @@
-"""Find the records that make an epoch fail: the last resort of rule X7.
+"""Find the records that make an epoch fail. This is the last resort of rule X7.
 
-Known faults of records have other remedies: a step rejects the record, an accumulator holds the number, a result is
-null. This is for unforeseen faults. An epoch that failed twice is folded again with parts of its records, without
-publishing, until the records are found without which it can be folded.
+Foreseen faults of records are handled elsewhere: a step rejects the record, an accumulator can hold the number, or a
+result is null. This module handles unforeseen faults. If an epoch has failed twice, parts of its records are folded,
+without publishing, until the faulty records are found. Without these records, the epoch can be folded.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 
 MOST = 20
-"""The maximum number of an epoch's records that are set aside: if more fail, the records are not the cause."""
+"""The maximum number of records of one epoch that are set aside. If more records fail, the fault is not in the
+records.
+"""
 
 LARGEST = 1_000_000
-"""The maximum number of records in an epoch that is folded in parts."""
+"""The maximum size, in records, of an epoch that is searched for faulty records."""
 
 
 Row = tuple[Any, ...]
-"""The values of the columns that identify a record."""
+"""The values of the columns that identify one record."""
 
 
 class UnfoldableError(TailraceError, RuntimeError):
-    """An epoch of a stage fails because of rows of another definition, which cannot be set aside."""
+    """Raised if an epoch fails because of rows from another definition, which cannot be set aside."""
 
 
 def identity_columns(definition: Definition) -> tuple[str, ...]:
-    """Name the columns that identify the records that a definition reads.
+    """Return the columns that identify the records that a definition reads.
 
-    Records that may be taken back are identified by values: an answer by its key and window, with all its panes.
+    A record that may be retracted is identified by its values. An answer is identified by its key and window, so all
+    its panes are treated as one.
     """
     log = definition.log
     if isinstance(log, Panes):
@@ -50,10 +53,10 @@ def identity_columns(definition: Definition) -> tuple[str, ...]:
 
 
 def unfoldable_error(definition: Definition, epoch: int, errors: Mapping[Row, Exception]) -> UnfoldableError:
-    """Make the error of an epoch that fails because of rows that another definition may take back.
+    """Return the error for an epoch that fails because of rows that another definition may retract later.
 
-    Such rows are not set aside: a later retraction names only their values, and would be applied to a state without
-    them.
+    Such rows cannot be set aside: a later retraction would name only their values, and would be applied to a state that
+    does not contain the rows.
     """
     names, name = identity_columns(definition), definition.name
     quotes = "; ".join(
@@ -70,13 +73,13 @@ def unfoldable_error(definition: Definition, epoch: int, errors: Mapping[Row, Ex
 
 
 _QUOTED = 3
-"""The maximum number of rows that an error quotes."""
+"""The maximum number of rows that the error message quotes."""
 
 
 def may_be_of_records(error: Exception) -> bool:
-    """Tell whether records may be the cause of an error.
+    """Return True if faulty records may be the cause of an error.
 
-    Errors of the lake, the machine and the clock have other causes.
+    Errors of the lake, of the machine and of the clock have other causes.
     """
     return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnose(error, None) is None
 
@@ -84,11 +87,12 @@ def may_be_of_records(error: Exception) -> bool:
 def find_poison(
     rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
 ) -> dict[Row, Exception] | None:
-    """Find the records without which `rows` can be folded, each with the error that it causes.
+    """Find the faulty records in `rows`, without which the others can be folded, each with its error.
 
-    Places, or other columns, identify the records. `failed` folds some of the records and returns the error, or None.
-    Records that fail only together with others are found, too: each part is folded with the records that were good so
-    far. Returns None where the records are not the cause: the epoch fails without any record, or more than `MOST` fail.
+    `by` are the columns that identify a record. `failed` folds some records and returns the error, or None if there is
+    none. Records that fail only together with other records are found, too, because each part is folded together with
+    all records that were good so far. Returns None if the records are not the cause: the epoch fails even without
+    records, or more than `MOST` records fail.
     """
     if rows.num_rows > LARGEST or failed(rows.slice(0, 0)) is not None:
         return None

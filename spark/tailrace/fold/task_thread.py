@@ -1,6 +1,6 @@
-"""Do tasks in their order on a thread beside the stream's.
+"""Run tasks in order on a thread next to the stream's thread.
 
-After a task that fails no other begins, as later tasks build on its result.
+If a task fails, no later task starts, because later tasks depend on its result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class TaskThread:
-    """A thread with room for `room` unfinished tasks; a caller with one more task waits.
+    """A thread that runs tasks. At most `room` tasks may be unfinished; a caller that submits one more has to wait.
 
     >>> done, worker = [], TaskThread("doctest", room=2)
     >>> for number in range(5):
@@ -29,14 +29,14 @@ class TaskThread:
         self._pending: deque[Future[None]] = deque()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Submit a task, which is done after all earlier ones. Raises the error of an earlier task that failed."""
+        """Submit a task, which runs after all earlier tasks. Raises the error of an earlier task that failed."""
         self.settle(self.room - 1)
         self._pending.append(self._pool.submit(self._run, work))
 
     @property
     def idle(self) -> bool:
-        """Whether all tasks are done."""
-        # A copy, as another thread may submit more meanwhile.
+        """True if all submitted tasks are done."""
+        # The loop uses a copy of the list, because another thread may submit tasks in the meantime.
         return all(task.done() for task in tuple(self._pending))
 
     def settle(self, left: int = 0) -> None:
@@ -47,7 +47,7 @@ class TaskThread:
             raise self.failure
 
     def close(self) -> None:
-        """End the thread after its present task; tasks that have not begun are dropped."""
+        """End the thread after its current task. Tasks that have not started are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, work: Callable[[], None]) -> None:

@@ -1,1 +1,1 @@
-"""Write the step, the ledger's rows and the answers as SQL, in one dialect, Spark's, for any engine."""
+"""Write the step, the ledger's rows and the answers as SQL. All engines share one dialect, Spark's."""

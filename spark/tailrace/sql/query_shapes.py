@@ -1,6 +1,6 @@
-"""Write the parts that queries share: first rows of groups, select lists, comparisons of rows, overlapping windows.
+"""Write parts that many queries share: first rows of groups, select lists, row comparisons, and overlapping windows.
 
-Names of columns come as SQL has them, quoted if necessary.
+Column names are passed as SQL writes them, quoted if necessary.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from tailrace.lake.schema.column_groups import VERSION
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 NEWEST = tuple(f"{name} DESC" for name in VERSION)
-"""The order of panes by version, with the highest version first (rule V1)."""
+"""The order of panes by version, from the highest version to the lowest (rule V1)."""
 
 
 def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
-    """Return the query for the first row, in the given order, of each group of a relation's rows.
+    """Return the query for the first row of each group of a relation's rows; `by` defines the groups.
 
     >>> first_of("p", [], ["n"]).removeprefix("SELECT * EXCEPT (_place) FROM ")
     '(SELECT *, ROW_NUMBER() OVER (ORDER BY n) AS _place FROM p) WHERE _place = 1'
@@ -28,11 +28,12 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
 def islands(
     rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False, alone: str | None = None
 ) -> Query:
-    """Write the query of a relation's windows, each with the number of its `island` in its group.
+    """Return the query that numbers the islands of overlapping windows within each group, in the column `island`.
 
-    An island is a set of windows that overlap, directly or through others (rule M2). `order` begins with the windows'
-    starts. Windows that are `alike` have one length, so the one before ends last: that is faster than the maximum of
-    all ends before. A window that meets the condition `alone` is an island.
+    An island is a set of windows that overlap, directly or through other windows of the set (rule M2). `order` begins
+    with the windows' starts. `alike` says that all windows have the same length. The previous window then has the
+    latest end so far, and reading this end is faster than computing the maximum of all earlier ends. A window that
+    meets the condition `alone` starts an island.
 
     >>> islands("s", ["team"], ["at"], alike=True).split(" FROM ")[1]
     '(SELECT *, IF(window_start >= LAG(window_end) OVER (PARTITION BY team ORDER BY at), 1L, 0L) AS apart'
@@ -48,7 +49,7 @@ def islands(
 
 
 def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
-    """Return the select list of a table's columns: the terms of `values`, cast to the columns' types.
+    """Return the select list for a table's columns. The terms in `values` are cast to the columns' types.
 
     >>> select_list({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
     "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
@@ -59,16 +60,18 @@ def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
 
 
 def named_struct(terms: Mapping[str, str]) -> str:
-    """Write a struct of fields with these names and terms.
+    """Return the term for a struct.
 
     >>> named_struct({"n": "COUNT(*)"})
     "NAMED_STRUCT('n', COUNT(*))"
+
+    `terms` maps the name of each field to the field's term.
     """
     return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in terms.items())})"
 
 
 def instants(*names: str, of: str = "") -> dict[str, str]:
-    """Write the instants of columns that are microseconds; `of` stands before the name of each.
+    """Return terms that convert columns from microseconds to timestamps; `of` is put before each column's name.
 
     >>> instants("window_end", of="p.")
     {'window_end': 'TIMESTAMP_MICROS(p.window_end)'}
@@ -77,9 +80,10 @@ def instants(*names: str, of: str = "") -> dict[str, str]:
 
 
 def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:
-    """Write the condition that rows of two relations, named `left` and `right`, are equal in these columns.
+    """Return the condition that a row of `left` and a row of `right` are equal in these columns.
 
-    Nulls of `names` are equal. Columns that are `never_null` are compared in a way that lets an engine join by hashes.
+    Two nulls count as equal in the columns `names`. The columns `never_null` are compared with `=`, which lets an
+    engine use a hash join.
 
     >>> equal_in("s", "p", ["team"], ["window_start"])
     's.team <=> p.team AND s.window_start = p.window_start'
@@ -89,10 +93,12 @@ def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[s
 
 
 def side_by_side(left: tuple[str, Relation], right: tuple[str, Relation], on: Condition) -> Relation:
-    """Write the full outer join of two relations with names; column `_there` is true on a side that has a row.
+    """Return the full outer join of two named relations.
 
     >>> side_by_side(("a", "new"), ("b", "old"), "a.id = b.id")
     '(SELECT *, true AS _there FROM new) a FULL OUTER JOIN (SELECT *, true AS _there FROM old) b ON a.id = b.id'
+
+    The column `_there` of a relation is null in rows of the join for which the relation has no row.
     """
     sides = (f"(SELECT *, true AS _there FROM {rows}) {name}" for name, rows in (left, right))
     return Relation(f"{' FULL OUTER JOIN '.join(sides)} ON {on}")

@@ -1,7 +1,7 @@
-"""Write Spark SQL with the algebra of the model: a term is the text of an expression.
+"""Write Spark SQL through the model's algebra: an algebraic term is the text of an SQL expression.
 
-The texts are made once for a definition. The clock is not in them, but comes as columns. So each epoch has the same
-texts as the one before, and Spark finds its generated code in its cache.
+The queries are written once per definition. They do not contain the clock's values, but read them from columns. So each
+epoch has the same queries as the epoch before, and Spark finds its generated code in its cache.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.sql import wide_numbers
 
 
 class Reading(str):
-    """A text of the common SQL, with the relations that it reads."""
+    """A text in the common SQL, from which the names of the relations that it reads can be extracted."""
 
     @cached_property
     def reads(self) -> frozenset[Relation]:
-        """The relations of `new_relation` that the text reads.
+        """The relations, named by `new_relation`, that the text reads.
 
         >>> one = new_relation()
         >>> Query(f"SELECT * FROM ({all_of(one)}) JOIN rides").reads == {one}
@@ -34,13 +34,13 @@ class Reading(str):
 
 
 class Query(Reading):
-    """A complete query in the common SQL, `SELECT …`. A query in an engine's own dialect is a plain `str`."""
+    """A complete query (`SELECT …`) in the common SQL. A query in an engine's own dialect is a plain `str`."""
 
 
 class Relation(Reading):
-    """A table's or view's name, or a query in brackets: the text that follows FROM.
+    """The text that follows FROM in a query: the name of a table or view, or a query in brackets.
 
-    Where a query ends with a relation, it may also be a join, or have a condition behind WHERE.
+    If the relation ends the query that uses it, the relation may also be a join, or end with a WHERE condition.
     """
 
 
@@ -48,21 +48,21 @@ _NAME = "tailrace_r_"
 
 
 def new_relation() -> Relation:
-    """Make the name of a relation that no other relation has, and that `Reading.reads` finds."""
+    """Return a new, unique name for a relation; `Reading.reads` finds such names in a text."""
     return Relation(f"{_NAME}{uuid.uuid4().hex[:12]}")
 
 
 _NAMED = re.compile(rf"\b{_NAME}[0-9a-f]{{12}}\b")
 
 Condition = NewType("Condition", str)
-"""A truth value over the columns of one relation, or of joined relations."""
+"""The text of a condition over the columns of one relation, or of several joined relations."""
 
 ALWAYS = Condition("true")
 """The condition that every row meets."""
 
 
 def bracketed(query: Query) -> Relation:
-    """Convert a query to a relation by putting it in brackets.
+    """Put a query in brackets, so it can be used as a relation.
 
     >>> bracketed(Query("SELECT 1 AS n"))
     '(SELECT 1 AS n)'
@@ -89,7 +89,7 @@ def quoted(name: str) -> str:
 
 
 def null(type: str) -> str:
-    """Return a null of a column type.
+    """Return the term for a null of a column type.
 
     >>> null("bigint")
     'CAST(NULL AS bigint)'
@@ -103,14 +103,14 @@ AGGREGATES = {
     Merge.GREATEST: "MAX({})",
     Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
     Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
-    # A list that occurs often is in the set once.
+    # COLLECT_SET keeps equal lists only once.
     Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
     Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
 
 
 def total(part: Part, of: str) -> str:
-    """Write the aggregate that merges the values of a part in a group."""
+    """Return the aggregate that merges one part of the accumulators of all rows in a group."""
     if part.merge is Merge.HIGHEST:
         return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
@@ -120,33 +120,33 @@ def total(part: Part, of: str) -> str:
 
 
 def whole_total(part: Part, of: str) -> str:
-    """Write the sum of a group's 64-bit numbers, which no number of rows overflows.
+    """Return the sum of a group's 64-bit numbers as a wider type, which does not overflow for any number of rows.
 
-    The upper and the lower halves of the numbers are added up apart, as Spark adds up in 64 bits. DuckDB adds up in 128
-    bits, so its dialect has one sum (`engines.duckdb.database.dialect`).
+    Spark computes sums of 64-bit numbers in 64 bits, so the upper and the lower halves of the numbers are summed
+    separately. DuckDB computes sums in 128 bits, so its dialect needs only one sum (`engines.duckdb.database.dialect`).
     """
     upper = f"CAST(SUM(SHIFTRIGHT({of}, 32)) AS {part.type})"
     return f"CAST({upper} * 4294967296 + SUM({of} & 4294967295) AS {part.type})"
 
 
 def _highest(part: Part, of: str) -> str:
-    """Write the aggregate of a group's highest values: the values with the maximum of a field, from all lists."""
+    """Return the aggregate for the highest values in a group's lists: those with the maximum of the field `by`."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({sorted_list(found, part.type)} AS {part.type})"
 
 
 def sum_counts(values: str, type: str) -> str:
-    """Write a sorted list of values with counts (`n`), in which the counts of equal values are added up.
+    """Return a sorted list of distinct values with counts (`n`), in which the counts of equal values are summed.
 
-    In a sorted list equal values are neighbours: `_ends` are the places after which another value follows, and the
-    counts between two ends are added up. So each row is read only a few times. Values with a count of zero are left
-    out.
+    In a sorted list, equal values are neighbours. `_ends` are the positions of the last value of each run of equal
+    values, and the counts of a run are summed. So each row is read only a few times. Values with a total count of zero
+    are left out.
     """
     after, own = (f"TRY_ELEMENT_AT(_s, CAST(_i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(_s, (_x, _i) -> _i), _i -> NOT ({own} <=> {after}))"
     before = "IF(_j = 0, -1, TRY_ELEMENT_AT(_ends, CAST(GREATEST(_j, 1) AS int)))"
-    # No slices, as DuckDB would copy the whole list for each run of equal values.
+    # The term does not slice the list, because DuckDB would copy the whole list for each run of equal values.
     equal = f"TRANSFORM(SEQUENCE({before} + 1, _e), _k -> TRY_ELEMENT_AT(_s, CAST(_k + 1 AS int)).n)"
     n = f"AGGREGATE({equal}, 0L, (_t, _x) -> _t + _x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(_s, CAST(_e + 1 AS int)).value, 'n', {n})"
@@ -156,16 +156,16 @@ def sum_counts(values: str, type: str) -> str:
 
 
 def sorted_list(values: str, type: str) -> str:
-    """Write a sorted list of this type.
+    """Return the term that sorts a list of this type.
 
-    A list of structs is cast to the type, as some dialects need the fields to sort by.
+    A list of structs is first cast to the type, because some dialects need to know the fields by which to sort.
     """
     structs = struct_fields(element_type(type) or "") is not None
     return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
 
 
 class Sql:
-    """The algebra on SQL texts. Truth values are never null in the rows of the queries.
+    """The model's algebra as SQL texts. In the rows of the queries, no truth value is null.
 
     >>> Sql().at_least("fresh", Sql().literal(2, "bigint"))
     '(fresh >= 2L)'
@@ -195,7 +195,8 @@ class Sql:
         return f"{_TRIED[by]}({a}, {b})" if type == "bigint" else f"CAST(({a} {by} {b}) AS {type})"
 
     def floored(self, a: Term, by: int) -> Term:
-        # DIV rounds towards zero. To subtract the remainder first would overflow at the lower end of the range.
+        # DIV rounds towards zero, so negative quotients are corrected by 1. Subtracting the remainder before the
+        # division would overflow at the lower end of the range.
         return f"({a} DIV {by}L - IF({a} % {by}L < 0L, 1L, 0L))"
 
     def converted(self, a: Term, type: str) -> Term:
@@ -230,7 +231,8 @@ class Sql:
         return f"({term} IS NULL)"
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        # `false AND null` is false. Without IF, the statistics of files say where the condition cannot hold.
+        # This needs no IF, because `false AND null` is false. Without IF, an engine can use file statistics to skip
+        # files in which the condition cannot hold.
         return self.every(self.no(self.missing(term)), holds(term))
 
     def least(self, a: Term, b: Term) -> Term:
@@ -243,7 +245,8 @@ class Sql:
         return f"(CAST({a} AS double) / CAST({b} AS double))"
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
-        # The result is rounded down even before 1970, where DIV rounds towards zero.
+        # The remainder is subtracted before the division. So the result is rounded down even for times before 1970,
+        # where DIV alone would round towards zero.
         return f"(({at} - {offset}L - PMOD({at} - {offset}L, {period}L)) DIV {period}L)"
 
     def micros(self, a: Term) -> Term:
@@ -289,7 +292,7 @@ class Sql:
         return f"({a}).{quoted(name)}"
 
     def highest(self, a: Term, by: str) -> Term:
-        # The maximum is computed once, and not once for each value of the list.
+        # The maximum is computed only once, rather than once per value of the list.
         most = f"ARRAY_MAX(TRANSFORM(_s, _x -> _x.{quoted(by)}))"
         found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), _m -> FILTER(_s, _x -> _x.{quoted(by)} = _m)), 1)"
         return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), _s -> {found}), 1)"
@@ -319,9 +322,9 @@ class Sql:
         return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), {wide_numbers.rank(share, f'SIZE({a})')})"
 
     def _roomy(self, term: Term, type: str) -> Term:
-        """Write a term of a sum in a type with room for a 39th digit.
+        """Cast a term of a sum to a type that leaves room for a 39th digit.
 
-        Otherwise Spark would round the last decimal away.
+        Otherwise, Spark would round away the last decimal of the sum.
         """
         roomy = wide_numbers.roomy_type(type)
         return term if roomy == type else f"CAST({term} AS {roomy})"
@@ -331,11 +334,11 @@ class Sql:
 
 
 _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
-"""The function of each operator that returns null where the result does not fit."""
+"""For each operator, the SQL function that returns null if the result does not fit the type."""
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Write the merge of two lists of values; where one is empty, as usual, the other one is sorted already."""
+    """Return the merge of two sorted lists. Usually one list is empty; then the other list is returned as it is."""
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 

@@ -1,1 +1,4 @@
-"""Trace records through definitions: the windows, panes, answers and rows of a record, read without an engine."""
+"""Trace a record through definitions: find its windows and the panes, answers and rows that contain it.
+
+No engine is needed.
+"""

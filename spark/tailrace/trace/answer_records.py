@@ -1,7 +1,8 @@
-"""Find the records behind an answer: the records of its key and window, including late records, without a JVM.
+"""Find all records of an answer's key and window, including late records, without a JVM.
 
-If the answer belongs to a later stage, find the previous stage's answers instead. A log is filtered by event time, and
-by the key columns that no step computes; each remaining record goes through the definition's steps and windows.
+If the answer belongs to a later stage, the previous stage's answers are found instead of records. A log is filtered by
+event time, and by the key columns that no step computes; each remaining record goes through the definition's steps and
+windows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tailrace.trace.wanted_records import LandedRecord, landed_of, rows_of
 
 @dataclass(frozen=True)
 class OfRecord:
-    """A record of an answer's key and window, and what happened to the record there."""
+    """A record that belongs to an answer's key and window, and the record's state in this window."""
 
     record: LandedRecord
     state: State
@@ -43,7 +44,7 @@ class OfRecord:
 
 @dataclass(frozen=True)
 class OfAnswer:
-    """An answer of the previous stage that a later stage's answer counts."""
+    """An answer of the previous stage that is counted in a later stage's answer."""
 
     key: Key
     window: Window
@@ -52,9 +53,9 @@ class OfAnswer:
 
 @dataclass(frozen=True)
 class AnswerRecords:
-    """An answer, with its records or with the previous stage's answers.
+    """An answer, with the records or the previous stage's answers from which it was computed.
 
-    `more` is True if there are more records or answers than listed.
+    `more` is True if there are more records or answers than `records` and `answers` contain.
     """
 
     key: tuple[KeyValue, ...]
@@ -66,10 +67,10 @@ class AnswerRecords:
 
 
 def answer_records(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int, limit: int) -> AnswerRecords:
-    """Find up to `limit` records of the answer for a key and for the window that starts at `at` or contains it.
+    """Find up to `limit` records behind a key's answer, for the window that starts at `at` or contains `at`.
 
-    Raises `LakeError` if the pipeline reads the output of a computation, map or join, whose rows have no position in a
-    log.
+    Raises `LakeError` if the pipeline reads the output of a computation, map or join, because that output's rows have
+    no position in a log.
     """
     past = history(lake, pipeline, key, at)
     window = _window(past)
@@ -96,7 +97,7 @@ class _Reading:
     window: Window
 
     def records(self) -> Iterator[OfRecord]:
-        """Yield the records of the logs that are in the window and have the key."""
+        """Yield the records of the pipeline's logs that have the key and are in the window."""
         if not all(part.landed for part in self.pipeline.log.parts):
             raise LakeError(
                 f"{self.pipeline.name} reads {self.pipeline.log.name}, whose rows have no place in a log: trace a "
@@ -114,10 +115,10 @@ class _Reading:
                     yield OfRecord(landed, own.state)
 
     def answers(self) -> Iterator[OfAnswer]:
-        """Yield the previous stage's current answers that are in the window and have the key."""
+        """Yield the current answers of the previous stage that have the key and are in the window."""
         earlier, pipeline = self.pipeline.earlier, self.pipeline
         assert earlier is not None
-        # The event time of an answer is the last microsecond of its window or lies inside the window.
+        # The event time of an answer is the last microsecond of its window, or another time inside the window.
         reach = earlier.where.reach + (earlier.where.longest or 0)
         bounds = [] if self.window.start <= BEGINNING else [after("window_end", self.window.start)]
         bounds += [] if self.window.end >= END_OF_TIME - reach else [up_to("window_start", self.window.end + reach)]
@@ -139,13 +140,13 @@ class _Reading:
         return own == self.key and self.window in self.pipeline.windows_of(at, record)
 
     def _within(self, log: Log, names: Mapping[str, str | None]) -> Filter:
-        """Return a filter for the log's records that may have the key and be in the window."""
+        """Return a filter for the records of a log that may have the key and be in the window."""
         first, last = self.window
         of = self.pipeline.log
         if isinstance(of, Arrivals):
             epochs = [epoch for epoch, at in processing_times(self.lake, log.name).items() if first <= at < last]
             return every(above("_epoch", min(epochs, default=0) - 1), at_most("_epoch", max(epochs, default=-1)))
-        # A custom window does not necessarily contain the event times of its records.
+        # A custom window does not necessarily contain the event times of its own records.
         at = None if isinstance(self.pipeline.where, OwnWindows) else names[log.event_time]
         terms = [since(at, first)] if at is not None and first > BEGINNING else []
         terms += [before(at, last)] if at is not None and last < END_OF_TIME else []
@@ -155,6 +156,6 @@ class _Reading:
         return every(*terms) if terms else above("_epoch", -1)
 
     def _own(self, name: str) -> bool:
-        """Return True if a column comes from the log and no step has computed it."""
+        """Return True if the column `name` comes from the log and no step has computed it."""
         plain_steps = all(isinstance(step, Derive) for step in self.pipeline.each)
         return plain_steps and not any(isinstance(step, Derive) and name in step.values for step in self.pipeline.each)

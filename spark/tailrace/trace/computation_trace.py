@@ -1,4 +1,4 @@
-"""The trace of a record in a computation: everything that the record's key output in the record's epoch."""
+"""The trace of a record in a computation: all productions of the record's key in the record's epoch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tailrace.trace.steps import LeftOut, Passed, Record, Row, Step
 
 
 def through_computation(computation: Computation, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record into a computation.
+    """Yield the outcomes of a record in a computation.
 
-    The trace contains all productions of the record's key in its epoch: the ledger does not show which of these
-    productions the record caused.
+    The trace contains all productions of the record's key in the record's epoch, because the ledger does not show which
+    of these productions the record caused.
     """
     place = dict(zip(SOURCE, (record[name] for name in PLACE), strict=True))
     left = ledgers.rows(computation.name, (LATE, REJECTED), place)

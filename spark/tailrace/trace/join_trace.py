@@ -1,4 +1,4 @@
-"""The trace of a record in a join: the rows that contain the record, both current rows and retracted rows."""
+"""The trace of a record in a join: the pairs that contain the record, including retracted pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.trace.steps import LeftOut, Passed, Record, Row, Step
 
 
 def through_join(join: Join, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record through a join with the help of the ledger's rows that name the record."""
+    """Yield the outcomes of a record in a join, from the rows of the ledger that refer to the record."""
     if (reason := join.set_aside.get(Place.of(record))) is not None:
         yield LeftOut(join.name, reason, rejected=True)
         return
@@ -34,17 +34,17 @@ def through_join(join: Join, record: Record, ledgers: Ledgers) -> Iterator[Step]
 
 
 def _naming(join: Join, record: Record) -> dict[str, Any]:
-    """Return the column values by which the rows of a join's ledger name a record of one of the join's sides."""
+    """Return the columns and values that identify a record in the rows of a join's ledger."""
     side = record["side"]
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     if not join.side(side).takes_back:
         return {name: record[own] for name, own in place.items()}
-    # An answer has no position in a log, so its values identify it.
+    # An answer of a pipeline has no position in a log, so its values identify it.
     return dict.fromkeys(place) | {name: record[name] for name in join.taken(side)}
 
 
 def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
-    """Return the positions of a pair's records as text for the pair's readers.
+    """Return the positions of a pair's two records as text; for the pair's readers, this text is the source.
 
     The text is formatted as in `sql.records.stage_records.pair_place`.
     """
@@ -53,7 +53,7 @@ def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
 
 
 def _standing(join: Join, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Return the identities (`id`) of the rows in a join's ledger that were output and not retracted."""
+    """Return the Python identities (`id`) of the given rows that were output and not retracted."""
     names = [*join.results, PANE_TIME, *(name for names in JOIN_PLACE.values() for name in names)]
     given: dict[tuple[Any, ...], list[int]] = {}
     for row in sorted(rows, key=lambda row: (row["generation"], row["epoch"], not row["retraction"])):

@@ -1,6 +1,7 @@
-"""The history of one key: all panes of its windows, in version order, and the records that were too late for them.
+"""The history of one key: all panes of its windows, in version order, and the records that were too late for a window.
 
-The history is read from the ledger without a JVM; the filters use the files' statistics. Instants are in microseconds.
+The history is read from the ledger without a JVM; the ledger is filtered with the files' statistics. Instants are in
+microseconds.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
 
 
 class KeyValueError(LakeError, ValueError):
-    """A text cannot be parsed as a value of its key column."""
+    """A text is not a valid value of a key column."""
 
 
 @dataclass(frozen=True)
 class LedgerPane:
-    """A pane as stored in the ledger.
+    """A pane as the ledger stores it.
 
-    `values` are the pane's results; `answer` contains the results of all records so far.
+    `values` are the pane's own results; `answer` contains the results of all records so far.
     """
 
     window: Window
@@ -66,7 +67,10 @@ class LedgerLate:
 
 @dataclass(frozen=True)
 class History:
-    """The panes of a key's windows, in version order, and the key's late records, at the ledger's current watermark."""
+    """The panes of a key's windows, in version order, and the key's late records.
+
+    `watermark` and `epoch` are the current watermark and epoch of the ledger.
+    """
 
     key: tuple[KeyValue, ...]
     panes: tuple[LedgerPane, ...]
@@ -76,11 +80,11 @@ class History:
 
     @property
     def windows(self) -> list[Window]:
-        """The windows that have panes or late records, sorted by start."""
+        """The windows for which the history has panes or late records, sorted by start."""
         return sorted({pane.window for pane in self.panes} | {late.window for late in self.late})
 
     def answer(self, window: Window) -> LedgerPane | None:
-        """Return the pane of a window's current answer, or None if the answer was retracted or there is no answer."""
+        """Return the pane with a window's current answer, or None if the window has no current answer."""
         own = [pane for pane in self.panes if pane.window == window]
         return own[-1] if own and not own[-1].retraction else None
 
@@ -88,8 +92,8 @@ class History:
 def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | None = None) -> History:
     """Read the history of a key's windows that contain the instant `at`, or of all its windows if `at` is None.
 
-    If windows do not merge and a window starts at `at`, only that window is read. Raises `LakeError` if there is no
-    ledger.
+    If windows do not merge and a window starts at `at`, only that window is read. Raises `LakeError` if the pipeline
+    has no ledger.
     """
     ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
@@ -110,13 +114,13 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
 
 
 def key_values(pipeline: Pipeline, texts: Sequence[str]) -> tuple[KeyValue, ...]:
-    """Parse a key from texts, one for each key column. Raises `KeyValueError` if a text does not fit its column."""
+    """Parse a key from one text for each key column. Raises `KeyValueError` if a text does not fit its column."""
     types = key_columns(pipeline)
     return tuple(key_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
 
 
 def key_value(name: str, type: str, text: str) -> KeyValue:
-    """Parse a column value from a text. Raises `KeyValueError` if the text does not fit the column's type."""
+    """Parse a text as a value of a column. Raises `KeyValueError` if the text does not fit the column's type."""
     try:
         if type in INTEGERS:
             return int(text)
@@ -143,7 +147,7 @@ def filter_value(value: KeyValue) -> KeyValue:
 
 
 def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
-    """Return the sort key of a pane: by version, and a retraction before the pane that replaces the old answer."""
+    """Return the sort key of a pane: its version; a retraction sorts before the pane that replaces the old answer."""
     return (pane.version, not pane.retraction, pane.window)
 
 
@@ -152,7 +156,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
-    """Create a pane from a row of the ledger, which must have the columns of the results and of a pane."""
+    """Create a pane from a row of the ledger; the row must have the columns of a pane and of the results."""
     values = _said({name: row.get(name) for name in pipeline.answer_columns})
     return LedgerPane(
         window=_window(row),
@@ -170,7 +174,10 @@ def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
 
 
 def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out the column with the reasons for null results if it is empty, as panes of the reference execution do."""
+    """Remove the column with the reasons for null results if it is null.
+
+    The panes of the reference execution lack this column, too, if there is no reason.
+    """
     return {name: value for name, value in row.items() if name != UNANSWERED or value is not None}
 
 

@@ -16,7 +16,7 @@ from tailrace.trace.key_history import History, filter_value, history
 
 
 class Ledgers:
-    """The ledgers of a lake, for tracing several records one after another."""
+    """The ledgers of a lake, with a cache for tracing several records one after another."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -24,7 +24,7 @@ class Ledgers:
         self._backfills: dict[str, list[Run]] = {}
 
     def history(self, pipeline: Pipeline, key: Key, at: int) -> History:
-        """Read the history of a key's windows that contain an instant."""
+        """Read the history of the windows of a key that contain an instant."""
         place = pipeline.name, key, at
         if place not in self._histories:
             self._histories[place] = history(self.lake, pipeline, key, at)
@@ -37,7 +37,7 @@ class Ledgers:
         return self._backfills[name]
 
     def rows(self, name: str, kinds: Iterable[str], values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Read the rows of a definition's ledger that are of these kinds and have these column values."""
+        """Read the rows of a definition's ledger that have one of the given kinds and the given column values."""
         where = every(among("kind", kinds), *(equal(column, filter_value(value)) for column, value in values.items()))
         found: list[dict[str, Any]] = self.lake.table(ledger_name(name)).scan(row_filter=where).to_arrow().to_pylist()
         return found

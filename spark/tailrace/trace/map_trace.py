@@ -1,4 +1,4 @@
-"""The trace of a record in a map: the rows that the map makes from the record, computed without a ledger."""
+"""The trace of a record in a map: the rows that the map outputs for the record, computed without a ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.trace.steps import Record, Row, Step, left_out
 
 
 def through_map(definition: Map, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record through a map."""
+    """Yield the outcomes of a record in a map."""
     prepared = definition.prepared(record)
     yield from left_out(definition.name, prepared)
     at, place = instant(record[definition.log.event_time]), tuple(record[name] for name in PLACE)

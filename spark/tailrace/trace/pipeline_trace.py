@@ -1,4 +1,4 @@
-"""The trace of a record in the windows of a pipeline: for each window, the panes and answer that count the record."""
+"""The trace of a record in a pipeline: for each of its windows, the panes and the answer that count the record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.trace.steps import InWindow, Record, State, Step, left_out
 
 
 def in_windows(pipeline: Pipeline, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record into the windows of a pipeline."""
+    """Yield the outcomes of a record in the windows of a pipeline."""
     prepared = pipeline.prepared(record)
     yield from left_out(pipeline.name, prepared)
     for one in prepared.records:
@@ -38,7 +38,7 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     def counts(version: Version) -> bool:
         """Return True if a pane with this version counts the record.
 
-        A late record counts in panes from the generation of the backfill that included the record.
+        A late record is counted only in panes of the backfill that included the record, and of later generations.
         """
         if late is None:
             return version.epoch >= epoch
@@ -47,10 +47,10 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     answer = past.answer(window)
     panes = [one for one in past.panes if one.window == window and not one.retraction and counts(one.version)]
     if pipeline.how is Accumulation.DISCARDING:
-        # In discarding mode, a record is in a single pane: the first pane that fired with it.
+        # In discarding mode, only a single pane counts the record: the first pane that fired with it.
         panes = panes[:1]
-    # If a backfill has computed the window from all records, the answer includes this record, whatever epoch the answer
-    # has.
+    # If a backfill has computed the window from all records, the answer includes this record, whatever the answer's
+    # epoch is.
     counted = answer is not None and (run is not None or (late is None and counts(answer.version)))
     if counted:
         state = State.COUNTED
@@ -74,7 +74,8 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
 def _session(past: History, window: Window, at: int) -> Window:
     """Return the session that now contains an instant.
 
-    The result is the longest session with an answer, otherwise the longest session in the history, otherwise `window`.
+    The result is the longest such session with an answer. If no such session has an answer, the result is the longest
+    such session in the history, or else `window`.
     """
     within = [one for one in past.windows if one.start <= at < one.end]
     answered = [one for one in within if past.answer(one) is not None]
@@ -82,13 +83,13 @@ def _session(past: History, window: Window, at: int) -> Window:
 
 
 def _taking_in(backfills: list[Run], window: Window, epoch: int) -> Run | None:
-    """Return the first backfill that computed a window from a log that included this epoch (rule V5), or None."""
+    """Return the first backfill that computed a window from a log that included this epoch (V5), or None."""
     having = (run for run in backfills if run.log_epoch is not None and run.log_epoch >= epoch)
     return next((run for run in having if run.first <= window.timestamp < run.last), None)
 
 
 def _passed_on(pipeline: Pipeline, key: Key, window: Window, answer: LedgerPane) -> Record:
-    """Create the record that a later stage receives for an answer."""
+    """Create the record that a later stage receives for an answer of this pipeline."""
     at = window.timestamp if answer.event_time is None else answer.event_time
     made = record_of(pipeline, key, window, answer.answer, at)
     return {**made, **dict(zip(PLACE, (answer.version.epoch, None, None), strict=True))}

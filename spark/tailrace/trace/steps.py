@@ -1,4 +1,4 @@
-"""The outcomes of a record in a definition, as text for people and as data for programs."""
+"""Describe the outcomes of a record in a definition, as text for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from tailrace.trace.key_history import LedgerLate, LedgerPane
 
 Record: TypeAlias = Mapping[str, Any]
 Words: TypeAlias = Callable[[Any], str]
-"""A function that formats a value for people: a table value, cut if it is long, or a duration in microseconds."""
+"""A function that formats a value for people.
+
+The value is either a table value, which is cut if it is long, or a duration in microseconds.
+"""
 
 
 class State(Enum):
     """The state of a record in a window.
 
-    COUNTED: the current answer counts the record. WAITING: no pane counts the record yet. LATE: the record was too
-    late, and no backfill has included the record. GONE: the window does not have an answer any more.
+    COUNTED: the window's current answer counts the record. WAITING: no pane counts the record yet. LATE: the record was
+    too late, and no backfill has included the record. GONE: the window does not have an answer any more.
     """
 
     COUNTED = "counted"
@@ -41,7 +44,7 @@ class Step:
 
     @property
     def word(self) -> str:
-        """The outcome in one or two words."""
+        """The outcome of the record, in one or two words."""
         raise NotImplementedError
 
     @property
@@ -50,22 +53,25 @@ class Step:
         return ()
 
     def told(self, span: Words, value: Words) -> Iterator[str]:
-        """Yield the outcome as sentences, one for each fact. `span` formats a duration, and `value` formats a value."""
+        """Yield the outcome as sentences, one for each fact.
+
+        `span` formats a duration, and `value` formats a table value.
+        """
         raise NotImplementedError
 
     @property
     def data(self) -> dict[str, Any]:
-        """The outcome as JSON data."""
+        """The outcome of the record, as JSON data."""
         return {"definition": self.definition, "state": self.word}
 
 
 @dataclass(frozen=True)
 class InWindow(Step):
-    """A record in one window of a pipeline.
+    """The outcome of a record in one window of a pipeline.
 
-    `late` is set if the record was too late; `run` is then the backfill that included the record, or None. `panes` are
-    the panes that count the record, without retractions, and `answer` is the window's current answer. If this answer
-    counts the record, `passed_on` is the record that a later stage receives for the answer.
+    `late` is set if the record was too late; `run` is then the backfill that included the record, or None if no
+    backfill did. `panes` are the panes that count the record, without retractions, and `answer` is the window's current
+    answer. If this answer counts the record, `passed_on` is the record that a later stage receives for the answer.
     """
 
     key: Key
@@ -119,7 +125,7 @@ class InWindow(Step):
 
 @dataclass(frozen=True)
 class LeftOut(Step):
-    """A record that a definition leaves out, and the reason; `rejected` is True if the record was invalid."""
+    """The outcome of a record that a definition leaves out; `rejected` is True if the record was invalid."""
 
     reason: str
     rejected: bool = False
@@ -138,10 +144,10 @@ class LeftOut(Step):
 
 @dataclass(frozen=True)
 class Row(Step):
-    """A row that a map or a join output for a record, or that a computation output for the record's key in its epoch.
+    """A row that a map or a join output for the record, or that a computation output for the record's key and epoch.
 
-    `place` is the row's position for its readers, in the same form as in ledgers. `taken_back` is True if the row was
-    retracted.
+    `place` is the row's position for the definition's readers, in the same form as in ledgers. `taken_back` is True if
+    the row was retracted.
     """
 
     values: Record
@@ -170,9 +176,10 @@ class Row(Step):
 
 @dataclass(frozen=True)
 class Passed(Step):
-    """A record that was too late for a join or a computation, by `behind` microseconds.
+    """The outcome of a record for which a join or a computation has no output.
 
-    If `behind` is None, the record was not too late, but there is no output for the record yet.
+    `behind` is the time by which the record was too late, in microseconds. If `behind` is None, the record was not too
+    late, but there is no output for it yet.
     """
 
     epoch: int | None = None
@@ -197,7 +204,7 @@ class Passed(Step):
 def left_out(definition: str, prepared: Prepared) -> Iterator[LeftOut]:
     """Yield the outcomes of a record that a definition's steps reject or leave out.
 
-    If the steps produce records, yield nothing.
+    If the steps produce records without a rejection, yield nothing.
     """
     made, reasons = prepared
     yield from (LeftOut(definition, reason, rejected=True) for reason in reasons)
@@ -206,5 +213,5 @@ def left_out(definition: str, prepared: Prepared) -> Iterator[LeftOut]:
 
 
 def values_told(values: Mapping[str, Any], value: Words) -> str:
-    """Format the columns of a row, one after another, as names and values."""
+    """Format a row as text, with the name and the value of each column."""
     return ", ".join(f"{name} {value(one)}" for name, one in values.items())

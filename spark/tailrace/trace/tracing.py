@@ -1,7 +1,7 @@
-"""Follow a record through the definitions that read it: its windows, and the panes and answers that count it.
+"""Follow a record through the definitions that read it: find its windows, and the panes and answers that count it.
 
-The model computes the steps and windows of a record; the outcomes are read from the ledgers, without a JVM. An answer
-that counts the record is a record of the next stage and is followed further.
+The model's code computes the steps and windows of a record; the outcomes are read from the ledgers, without a JVM. If
+an answer counts the record, the next stage receives this answer as a record, which is then followed further.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.trace.wanted_records import LandedRecord
 
 @singledispatch
 def follow(definition: Definition, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record into one definition, and yield the record's outcomes in the definition."""
+    """Follow a record into one definition, and yield the outcomes of the record in this definition."""
     raise KindError("trace", definition)
 
 
@@ -44,7 +44,7 @@ follow.register(Computation, through_computation)
 
 
 class Tracing:
-    """Follows records through a definition and through all definitions that it reads, and caches reads of ledgers.
+    """A tracer that follows records through a definition and all definitions that it reads, with a cache for ledgers.
 
     Raises `LakeError` if a step of a definition is written for Spark, or if a ledger is missing.
     """
@@ -57,7 +57,7 @@ class Tracing:
                 raise LakeError(f"{one.name} has a step that is written for Spark: a record is followed without Spark")
 
     def of(self, landed: LandedRecord) -> list[Step]:
-        """Return the outcomes of a record in each definition, each definition after the definitions that it reads."""
+        """Return the outcomes of a record in all definitions; a definition comes after the definitions it reads."""
         given: dict[str, list[Record]] = {landed.log: [landed.record]}
         steps = list[Step]()
         for one in self.chain:
@@ -67,7 +67,7 @@ class Tracing:
         return steps
 
     def in_last(self, landed: LandedRecord) -> list[Step]:
-        """Return the outcomes of a record in the last definition, which must read the record's log."""
+        """Return the outcomes of a record in the last definition alone, which must read the record's log."""
         return self._in(self.chain[-1], {landed.log: [landed.record]})
 
     def _in(self, definition: Definition, given: Mapping[str, Sequence[Record]]) -> list[Step]:
@@ -75,9 +75,10 @@ class Tracing:
         return [step for record in records for step in follow(definition, record, self.ledgers)]
 
     def _read(self, log: Log, given: Mapping[str, Sequence[Record]]) -> Iterable[Record]:
-        """Return the records of a log, given the input records of the log or of its parts.
+        """Return the records that a definition reads from a log, if only the records in `given` are followed.
 
-        `given` contains these input records by the name of their log.
+        `given` maps the name of a landed log, or of an earlier definition, to the followed records of that log or
+        definition.
         """
         if isinstance(log, Union):
             return [one for name, part in log.members.items() for one in log.records(name, given.get(part.name, ()))]

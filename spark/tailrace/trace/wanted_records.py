@@ -1,8 +1,8 @@
-"""Find the records that a person asks for, in a log and among the log's rejected records, without a JVM.
+"""Find the records that a user requests, in a log and among the log's rejected records, without a JVM.
 
-A request names a record by its id, by its position in the source, or by a condition on columns; the files' statistics
-limit which files are read. The number of returned records is limited, and only one batch of a file is in memory at a
-time.
+A request names a record by its id, by its position in the source, or by a condition on columns. Files that cannot
+contain a requested record, according to their statistics, are not read. The number of returned records is limited, and
+only one batch of a file is in memory at a time.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tailrace.trace.key_history import filter_value, key_value
 
 
 class WantedError(LakeError, ValueError):
-    """A request for records that cannot be searched for. The message states what is expected."""
+    """A request for records is not valid for the log; the message states what is expected."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request for records: by id, by their position in the source, or by a condition (exactly one of these).
+    """A request for records: by id, by position in the source, or by a condition; exactly one of these must be set.
 
-    `id` has a text for each column of the log's `record_id`. `source` is a partition of the source (a file or a topic's
-    partition), or the end of its name, and `offset` is the position in that partition. `where` is a condition on the
-    log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`.
+    `id` holds one string per column of the log's `record_id`. `source` is a partition of the source (a file or a
+    topic's partition), or the end of the partition's name, and `offset` is the position in that partition. `where` is a
+    condition on the log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`.
     """
 
     id: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Wanted:
 
     @classmethod
     def at(cls, place: str) -> Wanted:
-        """Parse a position: SOURCE:OFFSET or SOURCE.
+        """Parse a position in the source, written as SOURCE:OFFSET or SOURCE.
 
         >>> Wanted.at("00003.json:15").offset, Wanted.at("00003.json").source
         (15, '00003.json')
@@ -73,7 +73,7 @@ def place_text(source: str | None, offset: int | None) -> str:
 
 @dataclass(frozen=True)
 class LandedRecord:
-    """A record of a log: its columns, its position, and the time in microseconds when it reached the log."""
+    """A record of a log: its columns, its position, and the time at which it reached the log, in microseconds."""
 
     log: str
     values: Mapping[str, Any]
@@ -95,7 +95,7 @@ class LandedRecord:
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A record that a log rejected when reading it: the record's bytes, and the reason."""
+    """A record that was rejected when it was read into a log: the record's bytes, and the reason for the rejection."""
 
     log: str
     raw: bytes
@@ -107,10 +107,10 @@ class RejectedRecord:
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """The records of a log that a search found, and the matching records that the log rejected.
+    """The result of a search in a log: the matching records of the log, and the matching records that the log rejected.
 
-    `more` is True if there are further matches. `dropped` counts all records that the log has dropped as duplicates,
-    not only the matching records.
+    `more` is True if there are further matches. `dropped` is the number of all records that the log has dropped as
+    duplicates, whether they match or not.
     """
 
     log: str
@@ -121,7 +121,7 @@ class FoundRecords:
 
 
 Rows: TypeAlias = Callable[[Table, Filter], Iterable[Mapping[str, Any]]]
-"""A function that reads the rows of a table that match a filter; the result may include rows that do not match."""
+"""A function that returns the rows of a table that match a filter; it may also return rows that do not match."""
 
 
 def find_in_logs(
@@ -129,8 +129,8 @@ def find_in_logs(
 ) -> list[FoundRecords]:
     """Find up to `limit` records in each log that supports the request.
 
-    `rows` is the function that reads a log's table; an engine may provide it. Raises `WantedError` if no log supports
-    the request.
+    `rows` is the function that reads a log's table; an engine may pass its own function. Raises `WantedError` if no log
+    supports the request.
     """
     found, refused = list[FoundRecords](), list[WantedError]()
     for log in logs:
@@ -144,14 +144,14 @@ def find_in_logs(
 
 
 def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | None = None) -> FoundRecords:
-    """Find up to `limit` records of a log, and up to `limit` of its rejected records.
+    """Find up to `limit` records of a log, and up to `limit` of the log's rejected records.
 
-    Rejected records match if they have the requested position, or if their bytes contain all texts of the requested id.
+    A rejected record matches if it has the requested position, or if its bytes contain all strings of the requested id.
     Raises `WantedError` if the request does not fit the log's columns, and `LakeError` if the log does not exist.
     """
     where, accepts = _in_log(log, wanted)
     try:
-        # Check the condition before the scan, because an error of the scan may have a different cause.
+        # Check the condition before the scan, because an error during the scan may have another cause.
         expression_to_pyarrow(bind(lake.table(log.name).schema(), where, case_sensitive=True))
     except (ValueError, TypeError, ArithmeticError, ValidationError) as error:
         raise _no_condition(log, wanted.where, str(error)) from error
@@ -167,7 +167,7 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
 
 
 def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, Any]], bool]]:
-    """Return a filter for a log's records, and a predicate that the filtered records must also meet."""
+    """Return a filter for a log's records, and a function that decides whether a filtered record is requested."""
     if wanted.where is not None:
         try:
             return parser.parse(wanted.where), lambda row: True
@@ -218,20 +218,20 @@ def _rejected(lake: Lake, log: Log, wanted: Wanted) -> Iterator[RejectedRecord]:
 
 
 def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any]) -> LandedRecord:
-    """Create a record from a row of a log's table; `names` maps each declared column to its column in the table."""
+    """Create a record from a row of a log's table; `names` maps declared columns to the table's columns."""
     values = {name: None if own is None else row[own] for name, own in names.items()}
-    # Only a log of changes has this column: it states whether the row was added or retracted.
+    # Only a log of changes has this column, which states whether the row was added or retracted.
     values |= {SIGN: row[SIGN]} if SIGN in row else {}
     arrival = None if row["_arrival"] is None else instant(row["_arrival"])
     return LandedRecord(log.name, values, row["_epoch"], row["_source"], row["_offset"], arrival)
 
 
 def scanned_rows(table: Table, where: Filter) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table that match a filter, with only some files in memory at a time."""
+    """Yield the rows of a table that match a filter; only some of the files are in memory at a time."""
     return rows_of(table.scan(row_filter=where).to_arrow_batch_reader())
 
 
 def rows_of(batches: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
-    """Yield the rows of some batches, with one batch in memory at a time."""
+    """Yield the rows of some record batches one by one; only one batch is in memory at a time."""
     for batch in batches:
         yield from batch.to_pylist()

@@ -1,1 +1,1 @@
-"""Prove that no record was lost or counted twice, and that the answers are correct (rules X6, L1, L2)."""
+"""Check that no record was lost or counted twice, and that the answers are correct (rules X6, L1, L2)."""

@@ -1,4 +1,4 @@
-"""Show the state of a stage at the end of one of its epochs: its clock, its open windows, and its answers."""
+"""Return the state of a pipeline's stage at the end of an epoch: its clock, its open windows, and its answers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tailrace.verify.kept_tables import check_new, keep_rows
 from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
-"""The suffix of the name of the table in which the open windows are stored."""
+"""The suffix of the name of the table that stores the open windows."""
 
 _INSTANTS = {"window_start", "window_end", "waiting_since"}
-"""The columns of an open window that are in microseconds and are shown as timestamps."""
+"""The columns of an open window whose values are microseconds and are shown as timestamps."""
 
 
 @dataclass(frozen=True)
 class AsOf:
     """The state of a stage at the end of the epoch of `clock`; `latest` is the last epoch of the ledger.
 
-    `windows` and `answers` are the numbers of open windows and of answers, for one key if a key was given.
-    `first_windows` and `first_answers` are some of these windows and answers as rows. `tables` names the tables with
-    all open windows and answers, if they were stored.
+    `windows` and `answers` are the numbers of open windows and of answers; if a key was given, only its windows and
+    answers are counted. `first_windows` and `first_answers` are some of these windows and answers, as rows. If all open
+    windows and answers were stored in tables, `tables` names these tables.
     """
 
     clock: Clock
@@ -62,10 +62,11 @@ def as_of(
 ) -> AsOf:
     """Return the state of one stage at the end of an epoch, for one key or for all keys.
 
-    At most `rows` open windows and answers are returned: the windows that end earliest, and the answers of the latest
-    windows. A backfill's results count from the epoch at which it pinned the log. `keep` names a new table for all
-    answers; the table for the open windows has the same name with `OPEN` appended. Raises `ReplayError` if the ledger
-    does not have the epoch, if the epoch's clock is no longer known, or if a table of this name exists.
+    At most `rows` open windows and `rows` answers are returned: the windows that end earliest, and the answers of the
+    latest windows. The results of a backfill are included from the epoch up to which the backfill has read the log.
+    `keep` names a new table for all answers; the table for the open windows has the same name with `OPEN` appended.
+    Raises `ReplayError` if the ledger does not have the epoch, if the epoch's clock is no longer known, or if a table
+    of this name exists.
     """
     recording = Recording(lake, pipeline)
     recording.check([epoch], fold=False)
@@ -100,7 +101,7 @@ def as_of(
 
 
 def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
-    """Return SQL for the windows that are open at the end of the epoch, each with its state."""
+    """Return SQL for the windows that are open at the end of the epoch; each row has a window's state."""
     ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     open_ = Rows(recording.definition).within_reach(partials, recording.clock(epoch).watermark)
@@ -112,7 +113,7 @@ def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
-    """Return SQL for the answers at the end of the epoch: each window's last pane, unless it is a retraction."""
+    """Return SQL for the answers at the end of the epoch: the last pane of each window, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
     return Query(
@@ -121,7 +122,7 @@ def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
-    """Return a WHERE clause for the rows `w` that have the given key."""
+    """Return an SQL clause `WHERE …` for the rows with the given key; the rows must have the alias `w`."""
     types = key_columns(pipeline)
     schema = arrow_schema(types)
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))

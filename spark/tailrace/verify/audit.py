@@ -1,8 +1,8 @@
-"""Audit that every record is accounted for, and that the answers equal those of one batch over the log (X6, L1, L2).
+"""Audit that every record is accounted for, and that the answers equal a batch's answers over the log (X6, L1, L2).
 
-The audit counts and compares the tables' rows, on either engine. It uses the same assignment of windows and the same
-combiners as the stream, but none of the stream's code for triggers, state or commits. Each kind of definition has its
-own audit, with checks for its rows (`audit_of`).
+The audit counts and compares the tables' rows, on either engine. The audit assigns windows and combines values with the
+same code as the stream, but uses none of the stream's code for triggers, state or commits. Each kind of definition has
+a separate audit, with checks for its rows (`audit_of`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tailrace.verify.tampering.table_checks import answers_of, files_check, tabl
 
 @singledispatch
 def audit_of(definition: object, session: Session, head: Head) -> RowsAudit[Any]:
-    """Open the audit of a definition's rows up to a head of its ledger."""
+    """Create the audit of a definition, according to its kind; `head` is the last commit of the ledger to audit."""
     raise KindError("audit", definition)
 
 
@@ -51,9 +51,9 @@ audit_of.register(Computation, ComputationAudit)
 def audit(lake: Lake, definition: Definition, *, deep: bool = False) -> Audit:
     """Audit a definition and its logs up to the last epoch in the ledger; `deep` reads the bytes of every file.
 
-    The answers are brought up to date with the ledger first. If a file is missing or damaged, the rows are not audited,
-    because they could not be read. Raises `OtherDefinitionError` if the tables belong to a definition with another
-    meaning.
+    Before a pipeline's rows are compared, its answers are brought up to date with the ledger. If a file is missing or
+    damaged, the rows are not audited, because some of them could not be read. Raises `OtherDefinitionError` if the
+    tables belong to a definition with another meaning.
     """
     check_definition(lake, definition)
     files = files_check(lake, definition, deep=deep)

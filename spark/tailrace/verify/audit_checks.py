@@ -1,4 +1,7 @@
-"""Define the checks that audits share: of the log, the epochs, and rejected records; the checks count every row."""
+"""Define the checks that the audits of all kinds of definitions share; the checks count all rows and do not sample.
+
+The checks cover the log, the epochs and the rejected records.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,10 @@ D = TypeVar("D", bound=Definition)
 
 
 class RowsAudit(ABC, Generic[D]):
-    """The audit of a definition's rows up to a head of its ledger.
+    """The base class of audits; an audit checks the rows of a definition's ledger up to the commit `head`.
 
-    `log` is a relation of the log's records up to the head's epoch, and `rows` is a relation of the ledger's rows.
+    `log` is a relation of the log's records up to the epoch of this commit, and `rows` is a relation of the ledger's
+    rows.
     """
 
     of = "windows"
@@ -51,7 +55,7 @@ class RowsAudit(ABC, Generic[D]):
         self.rows = session.table(self.ledger, snapshot=head.snapshot)
 
     def run(self) -> Audit:
-        """Count the rows, and run the checks."""
+        """Count the rows, run the checks, and return the result of the audit."""
         counts = self.counts()
         checks = [*self.checks(counts), *self._corrections_check()]
         return Audit(counts, tuple(checks), self.session.choice)
@@ -62,12 +66,12 @@ class RowsAudit(ABC, Generic[D]):
 
     @abstractmethod
     def checks(self, counts: dict[str, int]) -> Iterable[Check]:
-        """Run the checks for this kind of definition; a check may add counts to `counts`."""
+        """Run the checks for this kind of definition; a check may add further counts to `counts`."""
 
     def landing_checks(self, counts: Mapping[str, int]) -> Iterator[Check]:
         """Check that each epoch was landed once and completely: a log has as many records as its commits have added.
 
-        Records that come from other definitions are not checked, because they are not landed.
+        Records that come from other definitions are not checked, because no epoch landed them.
         """
         parts = self.definition.stages[0].log.parts
         for log in (part for part in parts if part.landed):
@@ -99,7 +103,7 @@ class RowsAudit(ABC, Generic[D]):
             yield self._again(log, rows)
 
     def count_rows(self, relations: Mapping[str, str]) -> dict[str, int]:
-        """Count the rows of relations with one query; add the number of epochs."""
+        """Count the rows of each relation with one query; the result also has the number of epochs."""
         relations = {"records": self.log, "rejected": self.rejected_by_sources(), **relations}
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
@@ -111,7 +115,7 @@ class RowsAudit(ABC, Generic[D]):
         return committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
 
     def rejected_by_sources(self) -> Relation:
-        """Return a query, in brackets, for the records of all logs that were rejected when they were read."""
+        """Return a parenthesized query for the records that were rejected when they were read into their logs."""
         each = (f"SELECT _epoch FROM {self._rejected_of(log)}" for log in self.definition.sources)
         return Relation(f"({' UNION ALL '.join(each)})")
 
@@ -120,7 +124,10 @@ class RowsAudit(ABC, Generic[D]):
         return Relation(f"(SELECT * FROM {rows} WHERE _epoch <= {self.epoch}L)")
 
     def _again(self, log: Log, rows: Relation) -> Check:
-        """Check that no record id was landed twice within the horizon (X5), in epochs with a known processing time."""
+        """Check that no record id was landed again within the horizon after its previous landing (X5).
+
+        Only epochs with a known processing time are checked.
+        """
         times = processing_times(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
@@ -135,12 +142,12 @@ class RowsAudit(ABC, Generic[D]):
         return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
-        """Return the number of records that the table's commits added up to the audited epoch.
+        """Return the number of records that a table's commits added up to the audited epoch.
 
-        The second result is True if all commits are known.
+        The second result is True if all commits of the table are known.
         """
         history = commits(self.lake, table)
-        # A foreign commit has no epoch among its properties, and is not counted.
+        # A commit that Tailrace did not make has no epoch among its properties, and is not counted.
         own = (commit for commit in history.all if "epoch" in commit.properties)
         return sum(one.added for one in own if int(one.properties["epoch"]) <= self.epoch), history.whole
 
@@ -149,8 +156,9 @@ class RowsAudit(ABC, Generic[D]):
     ) -> Check:
         """Check that the ledger's rejected records are exactly the records that the definition rejects, each once (X6).
 
-        `rejected` is a relation of the ledger's rows, and `again` is a query for the log's records that are rejected.
-        `on` maps the columns of `rejected` that identify a record to the corresponding columns of `again`.
+        `rejected` is a relation of the ledger's rows for rejected records, and `again` is a query for the log's records
+        that the definition rejects. `on` maps the columns of `rejected` that identify a record to the corresponding
+        columns of `again`.
         """
         both = in_common(self.session, rejected, bracketed(again), on)
         held, failed = self.session.count(rejected), self.session.count(bracketed(again))
@@ -158,7 +166,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def differences_check(self, name: str, text_: Query) -> Check:
-        """Check that all rows of a query of differences (`ComparedRows.differences`) have `same` in column `change`."""
+        """Check that a query of differences (`ComparedRows.differences`) has `same` in column `change` of every row."""
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
@@ -171,7 +179,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
 
     def same_rows_check(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
-        """Check that two relations have the same rows in these columns, and each row equally often."""
+        """Check that two relations have the same rows in the given columns, each row equally often."""
         found = self.session.materialized(counted_rows(all_of(expected), all_of(held), columns))
         total = {"same": "LEAST(_ours, _theirs)", "missing": "GREATEST(_ours - _theirs, 0)",
                  "more": "GREATEST(_theirs - _ours, 0)"}  # fmt: skip
@@ -186,10 +194,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check(name, False, detail)
 
     def _corrections_check(self) -> Iterator[Check]:
-        """Check that a definition has all corrections that backfills made to the definitions that it reads (rule V4).
+        """Check that a definition has received all corrections by backfills of the definitions that it reads (V4).
 
-        Yields nothing for a definition that reads only logs of sources. If no backfill can make a correction yet, the
-        correction is mentioned, but the check holds.
+        For a definition that reads only logs of sources, the method yields no check. If a correction is missing but no
+        backfill can make it yet, the check passes, and its result mentions the correction.
         """
         if not self.definition.before:
             return
@@ -198,19 +206,19 @@ class RowsAudit(ABC, Generic[D]):
         yield Check("corrections reached it", not any(one.ready for one in behind), detail)
 
     def order_check(self, clocks: tuple[str, ...] = CLOCK) -> Check:
-        """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2).
+        """Check that the ledger has each epoch once, in order, and that its clocks never go back (T3, X2).
 
-        `clocks` are the properties, in microseconds, that must not decrease from one commit to the next.
+        `clocks` names the commit properties that must not decrease from one commit to the next.
         """
-        # Commits of backfills, commits that lend the lease to a backfill, and maintenance commits repeat an earlier
-        # epoch.
+        # The commits of backfills, the commits that lend the lease to a backfill, and the commits of maintenance all
+        # repeat an earlier epoch.
         apart = {"run", LENDER, MAINTAINED}
         properties = (one.properties for one in commits(self.lake, self.ledger, self.head.snapshot).all)
         heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
         faults = list[str]()
         for before, now in pairwise(heads):
             epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
-            # The commit that takes the lease repeats the epoch of the previous commit.
+            # A commit by which a writer takes the lease repeats the epoch of the previous commit.
             taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
             if step != 1 and not taken:
                 faults.append(f"epoch {epoch} after {before.number('epoch')}")
@@ -223,7 +231,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
     def once_check(self, kinds: Mapping[str, Sequence[str]]) -> Check:
-        """Check that the ledger has no row twice; for each kind, `kinds` has the columns that identify a row."""
+        """Check that the ledger has no row twice; `kinds` maps each kind of row to the columns that identify a row."""
         twice = {}
         for kind, by in kinds.items():
             of = f"FROM {self.rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
@@ -235,8 +243,8 @@ class RowsAudit(ABC, Generic[D]):
 def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[str, str]) -> int:
     """Count the rows that two relations have in common; `on` maps columns of `rows` to columns of `others`.
 
-    A row that occurs equally often in both relations is counted that many times. A row that occurs more often in one
-    relation is not counted.
+    If a row occurs equally often in both relations, each occurrence is counted. If a row occurs more often in one
+    relation, none of its occurrences is counted.
     """
     renamed = ", ".join(f"{theirs} AS {ours}" for ours, theirs in on.items())
     counted = counted_rows(all_of(rows), Query(f"SELECT {renamed} FROM {others}"), on)

@@ -1,6 +1,7 @@
-"""Audit a computation by counting: every record was taken or excluded once, and every timer fired once (X6).
+"""Audit a computation by counting: every record must have been processed or left out once (X6).
 
-Every record that was sent back into the computation was received once, in the next epoch, or is still in flight.
+Every timer must have fired, been deleted, or be pending. Every record that was sent back into the computation must have
+been received once, in the next epoch, or still be in flight.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.verify.tampering.audit_result import Check
 
 
 class ComputationAudit(RowsAudit[Computation]):
-    """The audit of a computation's rows."""
+    """The audit of a computation's ledger rows."""
 
     def counts(self) -> dict[str, int]:
         computation, epoch = self.definition, self.epoch
@@ -55,7 +56,7 @@ class ComputationAudit(RowsAudit[Computation]):
         yield Check("every timer fires once", known[0] == sum(known[1:]) and failed <= known[1], detail)
         spans = {PARTIAL: [*map(quoted, self.definition.key), "epoch"]}
         spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE)}
-        # A timer's position is its number within its epoch; the count starts again in each epoch.
+        # A timer's position is its index among the timers of its epoch, so the same positions occur in several epochs.
         spans[REJECTED] = [*SOURCE, f"IF({OF_TIMER}, epoch, NULL)"]
         yield self.once_check(spans)
         if self.definition.once is not None:
@@ -63,18 +64,18 @@ class ComputationAudit(RowsAudit[Computation]):
         yield self.order_check((*CLOCK, ONWARD))
 
     def _every_record(self, counts: dict[str, int]) -> Check:
-        """Check that each record of the log was taken, waits in the state, or was late or rejected."""
+        """Check that each record of the log was processed, waits in the state, was too late, or was rejected."""
         name, log = "every record was taken, waits, or was left out", self.definition.log
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
-        # A stream does not receive later corrections by backfills.
+        # The query returns only records that a stream has received, without later corrections by backfills.
         records = counts["records"] = self.session.count(log_records.streamed_rows(self.session, log, self.epoch))
         parts = [counts[part] for part in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         return Check(name, records == sum(parts), detail)
 
     def _counted_once(self, once: Once) -> Check:
-        """Check that the ledger has each claimed id once, and that the registry has the computation as its claimant."""
+        """Check that the ledger has each claimed id once, and that the registry assigns the id to this computation."""
         claimant, shared_ = claimant_of(self.lake, self.definition), registry_lake(self.lake)
         rows = self.session.table(once.registry, equal("claimant", claimant), of=shared_)
         own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
@@ -91,7 +92,7 @@ _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
 
 
 def _looped(epoch: int) -> dict[str, str]:
-    """Return a dict from name to SQL term for the counts of a loop in the ledger."""
+    """Return SQL terms that count the records of a computation's loop in its ledger; the keys are the counts' names."""
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",

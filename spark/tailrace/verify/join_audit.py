@@ -1,4 +1,4 @@
-"""Audit a join: its pairs equal the pairs of a batch over the logs without late records, each pair once (L1, X6)."""
+"""Audit a join: its pairs must equal, each once, the pairs of a batch over the logs without late records (L1, X6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.verify.tampering.audit_result import Check
 
 
 class JoinAudit(RowsAudit[Join]):
-    """The audit of a join's rows."""
+    """The audit of a join's ledger rows."""
 
     of = "pairs"
 
@@ -54,7 +54,7 @@ class JoinAudit(RowsAudit[Join]):
         return self.count_rows(relations)
 
     def _late(self, counts: dict[str, int]) -> Check:
-        """Check that each late row refers to a record of the log, and that no late row occurs twice."""
+        """Check that each row for a late record refers to a record of the log, and that no such row occurs twice."""
         found = 0
         for side in SIDES:
             place = zip(JOIN_PLACE[side], PLACE, strict=True)
@@ -69,7 +69,7 @@ class JoinAudit(RowsAudit[Join]):
         return Check("late rows are records of the logs", found == counts["late"] and not doubled, detail)
 
     def _in_its_epoch(self) -> Check:
-        """Check that a stream output each pair in the epoch of the pair's later record, and so only once (X2)."""
+        """Check that a stream output each pair in the epoch of the pair's later record, and thus only once (X2)."""
         later = "GREATEST(left_epoch, right_epoch)"
         own = f"kind = '{PRODUCTION}' AND writer = 'stream' AND left_epoch IS NOT NULL AND right_epoch IS NOT NULL"
         apart = self.session.count(Relation(f"{self.rows} WHERE {own} AND epoch <> {later}"))
@@ -77,9 +77,9 @@ class JoinAudit(RowsAudit[Join]):
         return Check("a pair came in the epoch of its later record", apart == 0, detail)
 
     def _expected(self) -> Query:
-        """Return SQL for the pairs that the join should have, from the logs' records that were not too late.
+        """Return SQL for the pairs that the join should have; records that were too late are left out.
 
-        In a range that a run has repaired, records that were too late are included if the run has read them.
+        In a range that a run has recomputed, records that were too late are included if the run has read them.
         """
         less = {
             side: self.session.view(join_rows.not_late(self.definition, side, rows, self.rows))
@@ -92,7 +92,7 @@ class JoinAudit(RowsAudit[Join]):
         last = max(run.log_epoch or 0 for run in runs)
         whole = {side: self._seen(side, less[side], last) for side in SIDES}
         mended = join_rows.output(self.definition, join_rows.finished(self.definition, whole, self.watermark))
-        # If a record is an answer of a pipeline, it has no epoch.
+        # If one record of the pair is an answer of a pipeline, the record has no epoch.
         later = "COALESCE(left_epoch, right_epoch, 0L), COALESCE(right_epoch, left_epoch, 0L)"
         at = f"UNIX_MICROS({PANE_TIME})"
         in_run = " OR ".join(
@@ -101,10 +101,10 @@ class JoinAudit(RowsAudit[Join]):
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
 
     def _seen(self, side: str, less: Relation, last: int) -> Relation:
-        """Return a relation of a side's entries: those that runs have read up to epoch `last`, and later entries in
-        time.
+        """Return the entries of a side that runs have read up to epoch `last`, and the later entries that were in time.
 
-        A run reads the current rows of other definitions, which other runs may have corrected before.
+        An entry was in time if it was not too late. A run reads the current rows of other definitions, which may
+        include corrections by earlier runs.
         """
         log = self.definition.side(side)
         rows = self.entries[side]
@@ -112,6 +112,6 @@ class JoinAudit(RowsAudit[Join]):
             rows = self._entries(log_records.rows_of_log(self.session, self.definition.log, self.epoch), side)
         if log.takes_back:
             return rows
-        # A late record that arrived after every run is not in the pairs of any run.
+        # If a late record arrived after all runs, no run has put it into a pair.
         since = Query(f"SELECT * FROM {less} WHERE _epoch > {last}L")
         return self.session.view(Query(f"SELECT * FROM {rows} WHERE _epoch <= {last}L UNION ALL {since}"))

@@ -1,9 +1,9 @@
-"""Replay a join: its rows follow from the logs and the recorded clocks, independently of the stream's work (rule L3).
+"""Replay a join: compute its rows from the logs and the recorded clocks, independently of the stream's work (rule L3).
 
 A pair is current from the epoch of its later record until one of its two records is retracted. A record without a
 partner is current from its own epoch, for as long as it has no partner. If the join waits for partners, the record is
 current only from the first epoch whose watermark shows that no partner can arrive in time. Whether a record is too late
-follows from the watermark before its own epoch. So a few queries can compute again what every epoch output and
+depends on the watermark before the record's epoch. So a few queries can recompute which rows every epoch output and
 retracted.
 """
 
@@ -34,22 +34,22 @@ from tailrace.verify.row_diff import Replayed
 from tailrace.verify.rows_replay import RowsAgain, replayed_rows
 
 FOREVER = 2**62
-"""The value of `_until` for an entry that is never retracted."""
+"""The value of the column `_until` for an entry that is never retracted."""
 
 _STANDS = "_since, _until"
 
 
 def replay_join(join: Join, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Recompute the rows that a join's recorded epochs have output, retracted, or found to be too late."""
+    """Recompute the rows that a join output or retracted in recorded epochs, and its rows for late records."""
     return replayed_rows(join, lake, asked, _again)
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """The entries of each side, divided into `good` and `late`.
+    """The entries of each side of a join, divided into `good` entries and `late` entries.
 
-    A good entry was current from epoch `_since` until epoch `_until`. A late entry has the epoch `_came` in which it
-    arrived, and the watermark `_before` this epoch.
+    A good entry was current from epoch `_since` until epoch `_until`. For a late entry, `_came` is the epoch in which
+    it arrived, and `_before` is the watermark before this epoch.
     """
 
     good: Mapping[str, Relation]
@@ -79,7 +79,7 @@ def _again(join: Join, session: Session, first: int, last: int) -> Iterator[Rows
 
 
 def _clocks(session: Session, join: Join, last: int) -> Relation:
-    """Return a relation of the recorded epochs, each with the watermarks before and after it, in microseconds."""
+    """Return a relation of the recorded epochs, with the watermarks before and after each epoch, in microseconds."""
     found = epoch_commits(session.lake, ledger_name(join.name))
     epochs = [epoch for epoch in sorted(found) if epoch <= last]
     after = [found[epoch].clock.watermark for epoch in epochs]
@@ -104,14 +104,14 @@ def _judged(session: Session, join: Join, clocks: Relation, last: int) -> _Judge
 
 
 def _lasting(join: Join, side: str, came: Relation) -> Query:
-    """Return SQL for a side's entries; an entry was current from epoch `_since` until epoch `_until`."""
+    """Return SQL for the entries of a join's side; an entry was current from epoch `_since` until epoch `_until`."""
     if not join.side(side).takes_back:
         return Query(f"SELECT * EXCEPT (_came), _came AS _since, {FOREVER}L AS _until FROM {came}")
     names = [quoted(name) for name in join_rows.entry_types(join, side)]
     columns, some = ", ".join(names), f"SUM({SIGN})"
     net = f"SELECT {columns}, _came, {some} AS _n FROM {came} GROUP BY {columns}, _came HAVING {some} <> 0"
     one_by_one = f"SELECT *, EXPLODE(SEQUENCE(1L, CAST(ABS(_n) AS bigint))) AS _one FROM ({net})"
-    # If several entries are equal, it does not matter which of these entries is retracted: the earliest is chosen.
+    # If several equal entries exist, any of these entries may be the retracted entry; the earliest entry is chosen.
     place = f"ROW_NUMBER() OVER (PARTITION BY {columns}, _n > 0 ORDER BY _came) AS _place"
     numbered = f"SELECT *, {place} FROM ({one_by_one})"
     given, taken = (f"(SELECT * FROM ({numbered}) WHERE _n {sign} 0)" for sign in (">", "<"))
@@ -122,7 +122,7 @@ def _lasting(join: Join, side: str, came: Relation) -> Query:
 
 
 def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Query:
-    """Return SQL for all rows that the epochs output; a row was current from epoch `_since` until epoch `_until`."""
+    """Return SQL for all rows that a join's epochs output; a row was current from `_since` until `_until`."""
     both = ", GREATEST(l._since, r._since) AS _since, LEAST(l._until, r._until) AS _until"
     rows = [join_rows.pairs(join, judged.good[LEFT], judged.good[RIGHT], both)]
     for side in filter(join.keeps, SIDES):
@@ -141,13 +141,13 @@ def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Q
 
 
 def _told(join: Join, side: str, rows: Relation, clocks: Relation) -> Query:
-    """Return SQL for a side's numbered entries; from epoch `_since` on, an entry may be output without a partner."""
+    """Number the entries of a join's side; from epoch `_since` on, the join may output an entry without a partner."""
     numbered = f"SELECT *, ROW_NUMBER() OVER (ORDER BY _at) AS _entry FROM {rows}"
     if join.unmatched == "tell":
         return Query(numbered)
     complete = "window_end" if join.where is not None else f"LEAST(_at + {join.ahead(side) + 1}L, {END_OF_TIME}L)"
-    # When rows are ordered by descending instant, the smallest epoch so far is the first epoch whose watermark has
-    # reached the entry's due time.
+    # Entries and epochs are ordered by descending time. Among the epochs before an entry in this order, the smallest
+    # epoch is the first epoch whose watermark has reached the entry's due time.
     entries = f"SELECT _entry, {complete} AS _due, CAST(NULL AS bigint) AS _clock FROM ({numbered})"
     epochs = f"SELECT CAST(NULL AS bigint) AS _entry, _after AS _due, epoch AS _clock FROM {clocks}"
     done = f"SELECT *, MIN(_clock) OVER (ORDER BY _due DESC) AS _done FROM ({entries} UNION ALL {epochs})"
@@ -157,7 +157,7 @@ def _told(join: Join, side: str, rows: Relation, clocks: Relation) -> Query:
 
 
 def _gaps(session: Session, join: Join, side: str, told: Relation, partners: Relation) -> Relation:
-    """Return a relation with one row for each period in which an entry of a side is current without a partner."""
+    """Return a relation with a row for each period in which an entry of a join's side is current without a partner."""
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     items = f"{ours}._entry, {ours}._since AS told, {ours}._until AS leaves, {theirs}._since, {theirs}._until"
     met = session.materialized(

@@ -1,4 +1,4 @@
-"""Create new tables that store a replay, or the state at the end of an epoch; either engine fills them."""
+"""Create new tables that store a replay's rows, or the state at the end of an epoch; either engine can fill them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tailrace.verify.recorded_epochs import ReplayError
 
 
 def check_new(lake: Lake, table: str, *more: str) -> None:
-    """Raise `ReplayError` unless new tables with the name `table` and the names `more` can be created."""
+    """Check that new tables with the name `table` and with the names in `more` can be created.
+
+    Raises `ReplayError` if a name is not valid, or if a table has this name already.
+    """
     if list(name_faults("", table)) or "__" in table:
         raise ReplayError(f"table {table!r}: expected a name of up to 63 lower-case letters, digits and single _")
     for one in (table, *more):
@@ -21,7 +24,10 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
 
 
 def keep_rows(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...]:
-    """Create a table from the rows of each query; return the tables' names. If a query fails, drop the tables again."""
+    """Create a table from the rows of each query; return the tables' names.
+
+    If a query fails, all tables that were created are dropped.
+    """
     lake, made = session.lake, list[str]()
     try:
         for contract, text in tables:

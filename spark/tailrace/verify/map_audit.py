@@ -1,4 +1,4 @@
-"""Audit a map: each record had output rows, was excluded or was rejected; the rows equal a batch's rows (X6, L1)."""
+"""Audit a map: each record must have output rows, be left out or be rejected, as in a batch over the log (X6, L1)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tailrace.verify.tampering.audit_result import Check
 
 
 class MapAudit(RowsAudit[Map]):
-    """The audit of a map's rows."""
+    """The audit of a map's ledger rows."""
 
     of = "rows"
 
     def __init__(self, definition: Map, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
-        # The log's records are stored, so that the steps run only once for all checks.
+        # The log's records are materialized, so that the map's steps run only once for all checks.
         self.log = session.materialized(all_of(log_records.rows_of_log(session, definition.log, self.epoch)))
         good, self.failed = split_records(session, definition, self.log)
         self.computed = session.materialized(map_rows.output(definition, good))
@@ -43,7 +43,10 @@ class MapAudit(RowsAudit[Map]):
         )
 
     def _failed_as_streamed(self) -> Relation:
-        """Return the records that the stream has rejected; it did not read later corrections of other definitions."""
+        """Return the records that the stream has rejected.
+
+        The stream has not read later corrections of these records.
+        """
         assert self.failed is not None
         if self.definition.log.landed:
             return self.failed
@@ -67,13 +70,13 @@ class MapAudit(RowsAudit[Map]):
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",
             "left_out": f"{self.log} r WHERE {' AND '.join(out)}",
-            # Steps may make several records from one record, and reject only some of the resulting records.
+            # A map's steps may make several records from one record, and may reject only some of the resulting records.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
         return self.count_rows(relations)
 
     def _each_record(self, counts: dict[str, int]) -> Check:
-        """Check that each record of the log had output rows, was excluded by the definition, or was rejected."""
+        """Check that each record of the log had output rows, was left out by the definition, or was rejected."""
         total, parts = counts["records"], [counts[name] for name in ("giving", "left_out", "rejected_by_it")]
         detail = "{:,} records = {:,} that gave rows + {:,} left out + {:,} rejected".format(total, *parts)
         return Check("every record gave rows, was left out, or was rejected", total == sum(parts), detail)
@@ -86,6 +89,6 @@ class MapAudit(RowsAudit[Map]):
 
 
 def _same(left: str, right: str, theirs: Iterable[str]) -> Condition:
-    """Return the condition that the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
+    """Return an SQL condition: the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
     pairs = zip(map_rows.PLACE, theirs, strict=True)
     return Condition(" AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in pairs))

@@ -1,7 +1,7 @@
-"""Replay a map: its steps, applied to the records of recorded epochs, give the rows that the stream wrote (law L3).
+"""Replay a map: apply its steps to the records of recorded epochs, and compare the rows with the ledger's (law L3).
 
-A map has no state between epochs, so one query computes all epochs, on either engine. Each row is compared with the
-ledger's rows for the same record.
+A map has no state between epochs, so one query computes the rows of all epochs, on either engine. Each computed row is
+compared with the ledger's rows for the same record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.verify.rows_replay import RowsAgain, replayed_rows
 
 
 def replay_map(definition: Map, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Apply a map's steps again to the records of recorded epochs, and compare the rows with the ledger's rows."""
+    """Apply a map's steps to the records of recorded epochs, and compare the resulting rows with the ledger's rows."""
     return replayed_rows(definition, lake, asked, _again)
 
 

@@ -1,4 +1,4 @@
-"""Audit a pipeline: every record is accounted for, and the answers equal the answers of a batch (X6, L1, L2)."""
+"""Audit a pipeline: every record must be accounted for, and the answers must equal a batch's answers (X6, L1, L2)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tailrace.verify.window_account import WindowAccount, as_streamed
 
 
 class PipelineAudit(RowsAudit[Pipeline]):
-    """The audit of a stage's panes, late records and answers, together with the first stage's records."""
+    """The audit of a stage's panes, late records and answers, and of the records that the first stage reads."""
 
     def __init__(self, definition: Pipeline, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
         self.pipeline, self.first = definition, definition.stages[0]
         self.answering = answering(session, definition)
-        # A generation that was built for a later stage has no results of earlier backfills: it is as if it had been
-        # streamed.
+        # If a generation was built for a later stage, it has no results of earlier backfills and is audited like a
+        # streamed generation.
         later = self.first is not definition
         self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
         with closing(session.follower(definition, "audit")) as follower:
@@ -48,7 +48,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
         yield from (*self.landing_checks(counts), self.order_check())
         window = [*key_names(self.pipeline), *SPAN, "generation", "epoch"]
-        # Each version has at most one pane and one retraction, and each epoch has at most one state of a window.
+        # Check that each version has at most one pane and one retraction, and that a window has at most one state in
+        # each epoch.
         yield self.once_check({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
         yield self._late_are_records(counts)
         yield self.account.late_as_judged()
@@ -56,7 +57,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         if self.pipeline is not self.first:
             yield self._no_correction_late()
         elif may_reject(self.first):
-            # A stream rejects only records that it reads, and it does not read later corrections of other definitions.
+            # A stream rejects only records that it has read, and it does not read later corrections of other
+            # definitions.
             streamed = as_streamed(self.session, self.first, self.log, self.epoch)
             yield self.rejected_check(self.rejected, self.answering.failed(streamed))
         yield self._batch_answers()
@@ -64,7 +66,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
             yield self._panes_give_answers()
 
     def _views(self) -> None:
-        """Create views, up to the audited epoch: of the log, of each kind of ledger row, and of the answers."""
+        """Create views of the log, of each kind of ledger row, and of the answers, all up to the audited epoch."""
         view = self.session.view
         self.first_rows = self.rows
         self.log = view(all_of(log_records.rows_of_log(self.session, self.first.log, self.epoch)))
@@ -95,7 +97,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return self.count_rows(relations)
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
-        """Check that each late row refers to a record of the log, and that no record has two late rows for a window."""
+        """Check that each late row refers to a record of the log, and that a record has one late row per window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
         matched = self.session.count(Relation(f"{self.late} l JOIN {self.log} r ON {place}"))
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
@@ -107,21 +109,22 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
 
     def _no_correction_late(self) -> Check:
-        """Check that no correction of an earlier stage was too late: each stage waits for the stage before it (T3)."""
+        """Check that no correction by an earlier stage was too late; each stage waits for corrections (T3)."""
         too_late = self.session.count(self.late_own)
         return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
         """Check that each closed window has the answer of a batch over the log without records that were too late (L1).
 
-        If a backfill has computed a window, the window also includes the records that had been too late before the
-        backfill.
+        If a backfill has computed a window, the window's answer also includes the records that had been too late before
+        the backfill.
         """
         closed = self._closed()
         answers = current_answers(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
-            # The first stage's late rows state the windows for which the records were too late, so one batch is enough.
+            # A late row of the first stage names the window for which the record was too late, so a single batch is
+            # enough.
             if self.pipeline.where.merges:
                 rows = onward(self._accepted(late=self._late_of_sessions()))
                 windows = self.session.materialized(batch(rows))
@@ -152,16 +155,16 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Query(f"SELECT a.* FROM ({answers}) a LEFT ANTI JOIN ({open_}) o ON {same}")
 
     def _mended(self, within: Callable[[Run], Condition]) -> Condition:
-        """Return the condition that no backfill has computed a late row's window since the row was written."""
+        """Return the SQL condition that no backfill has computed a late row's window since the row was written."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
     def _late_of_sessions(self, *, while_open: bool = False) -> Relation:
-        """Return the late rows of the first stage that no backfill has included in a window since.
+        """Return the late rows of the first stage whose records no later backfill has included in a window.
 
-        If windows merge, a backfill includes the records of the merged windows that the log had in its range. A late
-        row alone does not show these windows: it has the window of its own record, not the window into which that
-        window merged. If `while_open` is set, only windows that the stream could still reach are considered, because
+        If windows merge, a backfill includes a late record if the record's window is part of a merged window in the
+        backfill's range. A late row alone does not show the merged window, because the late row has only the window of
+        its own record. If `while_open` is set, only windows that the stream could still reach are considered, because
         later stages read the corrections of these windows.
         """
         first = self.answering.first
@@ -188,9 +191,10 @@ class PipelineAudit(RowsAudit[Pipeline]):
         )
 
     def _covered(self) -> dict[int, Condition]:
-        """Return, by epoch, the SQL condition for the windows that backfills of the log up to this epoch computed.
+        """Return SQL conditions for the windows that backfills have computed.
 
-        If several backfills have computed a window, the backfill of the highest generation counts.
+        The keys are the epochs of the log up to which the backfills have read. If several backfills have computed a
+        window, the backfill with the highest generation counts.
         """
         within, conditions, above = _within("window_end"), dict[int, list[str]](), list[str]()
         for run in sorted(self.repaired, key=lambda run: -run.generation):
@@ -209,14 +213,17 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return self.same_rows_check("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:
-        """Return the condition that the watermark has closed a window, so all its accepted records are in panes."""
+        """Return the SQL condition that the watermark has closed a window.
+
+        All accepted records of a closed window are in panes.
+        """
         return is_closed(self.pipeline, "window_end", f"{self.watermark}L")
 
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
-        """Return SQL for the first stage's records with their windows, without records too late for their window.
+        """Return SQL for pairs of a first-stage record and a window for which the record was not too late.
 
-        `late` has the late rows, by default all late rows. Records whose late rows do not meet the condition `lost` are
-        included.
+        `late` has the late rows; by default, it has all late rows. Only late rows that meet the condition `lost`
+        exclude their records.
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
@@ -234,5 +241,8 @@ def _left_out(counts: Mapping[str, int]) -> str:
 
 
 def _within(end: str) -> Callable[[Run], Condition]:
-    """Return a function from a run to the condition that a window with this end (microseconds) is in its range."""
+    """Return a function that maps a run to the SQL condition that a window is in the run's range.
+
+    `end` is the SQL term for the end of the window, in microseconds.
+    """
     return lambda run: Condition(f"({end} > {run.first}L AND {end} <= {run.last}L)")

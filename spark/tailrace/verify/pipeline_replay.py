@@ -1,6 +1,6 @@
-"""Replay a pipeline's stage: fold the recorded epochs again, from the state before the first of these epochs (L3).
+"""Replay a pipeline's stage: fold recorded epochs again, starting from the state before the first epoch (L3).
 
-The replay reads one snapshot of each table, so a stream that is running at the same time has no influence on it.
+The replay reads one fixed snapshot of each table, so a stream that is running at the same time does not affect it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.verify.row_diff import Replayed, compare_rows, pipeline_columns
 
 
 def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Fold recorded epochs of one stage again, from the state before the first epoch, and compare the rows."""
+    """Fold recorded epochs of a stage again, from the state before the first epoch, and compare the resulting rows."""
     started = time.perf_counter()
     recording, first, last, keep = Recording(lake, pipeline), asked.first, asked.last, asked.keep
     if first is not None and first > recording.last:
@@ -31,7 +31,7 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
             f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
             "first, and none before a generation was put in place"
         )
-    # If a generation was put in place recently, there may be no epoch after it yet.
+    # If a generation has just replaced the ledger, the ledger may have no epoch after the replacement yet.
     first, last = recording.first if first is None else first, recording.last if last is None else last
     epochs = range(first, last + 1)
     recording.check(epochs)
@@ -62,11 +62,14 @@ def _fold(
     epochs: range,
     watch: Callable[[int], None],
 ) -> None:
-    """Fold the epochs one after another, and collect the rows that they write."""
+    """Fold the epochs one after another, and collect the resulting rows."""
     side, ledger = session.side(recording.definition), recording.snapshots[recording.table]
 
     def after(epoch: int) -> Any:
-        """Return the open windows after an epoch, restored from the ledger's partials; none before the first epoch."""
+        """Return the open windows after an epoch, restored from the ledger's partials.
+
+        Before the first epoch, there are no open windows.
+        """
         if recording.begins(epoch + 1):
             return side.nothing(recording.generation(epoch + 1))
         return side.restored(ledger, recording.clock(epoch), recording.generation(epoch))
@@ -75,8 +78,8 @@ def _fold(
     state = after(epochs.start - 1)
     for epoch, bundle in zip(epochs, recording.bundles(session, epochs), strict=True):
         watch(epoch)
-        # After a backfill has handed over its windows, the stream may have continued in the backfill's generation (rule
-        # V2).
+        # After a backfill has handed over its windows, the stream may have continued in the generation of the backfill
+        # (rule V2).
         before = replace(state, generation=recording.generation(epoch))
         stepped = side.step(before, side.consume(bundle, before), recording.clock(epoch))
         gathered.take(stepped, state)

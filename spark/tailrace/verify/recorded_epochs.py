@@ -1,6 +1,6 @@
 """Read the recorded epochs of a stage: their clocks, their records, and the state after each epoch (rules T2, X2).
 
-One snapshot of each table is read, so a running stream changes nothing for the reader.
+One fixed snapshot of each table is read, so a stream that is running at the same time does not affect the result.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ T = TypeVar("T")
 
 
 class ReplayError(TailraceError, ValueError):
-    """Epochs cannot be folded again or shown, or a table for their rows cannot be created."""
+    """Recorded epochs cannot be folded again or shown, or a table for their rows cannot be created."""
 
 
 @dataclass(frozen=True)
 class ReplayRange:
-    """The epochs to replay, and what happens with the replayed rows.
+    """The epochs to replay, and what to do with the replayed rows.
 
-    If `first` or `last` is None, the replay begins with the first or ends with the last existing epoch. `keep` names a
-    new table for the rows; `watch` is called with each epoch when its replay begins.
+    If `first` is None, the replay begins with the first existing epoch; if `last` is None, it ends with the last
+    existing epoch. `keep` names a new table for the rows. `watch` is called with the number of each epoch when the
+    replay of this epoch begins.
     """
 
     first: int | None
@@ -62,7 +63,7 @@ class ReplayRange:
 class Recording(Generic[D]):
     """The recorded epochs of one stage, up to the last epoch that the ledger has when the recording is opened.
 
-    `snapshots` has, for each table, the snapshot that is read.
+    `snapshots` maps the name of each table that is read to the snapshot from which it is read.
 
     Raises `LakeError` if the stage has no ledger, `OtherDefinitionError` if the ledger belongs to a definition with
     another meaning, `NotKeptError` if the records that the stage reads are not kept, and `ReplayError` if the ledger
@@ -83,33 +84,36 @@ class Recording(Generic[D]):
         self.last = head.number("epoch")
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
-        # A commit that was made after the head was read may belong to a later epoch.
+        # A commit that was made after the ledger's last commit was read may belong to a later epoch.
         self._commits = {
             epoch: commit for epoch, commit in epoch_commits(lake, self.table).items() if epoch <= self.last
         }
         history = commits(lake, self.table, head.snapshot)
         self._whole = history.whole
-        # A generation that was built in a separate table belongs to the epoch at which it was put in place; its first
-        # commit has that epoch's clock.
+        # A generation that was built in a separate table belongs to the epoch at which it replaced the ledger; its
+        # first commit has that epoch's clock.
         self.built = self._whole and BEGINS in history.all[0].properties
-        # An epoch's records are published before the epoch itself, so the logs' snapshots, which are read later, have
-        # these records.
+        # An epoch's records are published before the epoch itself. The snapshots of the logs are read after the
+        # snapshot of the ledger, so the logs' snapshots contain these records.
         logs = {_table_of(log) for log in definition.log.parts}
         self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
-        """Return the tables that are read to fold the epochs `first` to `last` again, each table with a filter."""
+        """Return the tables that are read to fold the epochs `first` to `last` again, each with a filter."""
         logs = [(_table_of(log), _filter_of(log, first, last)) for log in self.definition.log.parts]
         return [(self.table, at_most("epoch", last)), *logs]
 
     @property
     def known(self) -> list[int]:
-        """The epochs whose clocks are known, in order."""
+        """The recorded epochs whose clocks are known, in order."""
         return sorted(self._commits)
 
     @property
     def foldable(self) -> list[int]:
-        """The epochs that can be folded again, in order: their clocks and the previous epochs' clocks are known."""
+        """The epochs that can be folded again, in order.
+
+        An epoch can be folded again if its own clock and the clock of the epoch before it are known.
+        """
         return [epoch for epoch in self.known if self.begins(epoch) or epoch - 1 in self._commits]
 
     @property
@@ -117,7 +121,8 @@ class Recording(Generic[D]):
         """The first epoch that was folded into the ledger.
 
         The first epoch may be later than 0, because a log may have been landed together with logs that already had
-        epochs. If a generation was put in place, the first epoch is the epoch after that, which may not exist yet.
+        epochs. If a generation was built in a separate table and then replaced the ledger, the first epoch is the epoch
+        after the replacement. This epoch may not exist yet.
         """
         if not (self._whole and self._commits):
             return 0
@@ -128,7 +133,10 @@ class Recording(Generic[D]):
         return epoch == self.first and not self.built
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
-        """Raise `ReplayError` unless all these epochs can be folded again or, if `fold` is False, shown."""
+        """Check that all given epochs can be folded again or, if `fold` is False, shown.
+
+        Raises `ReplayError` if an epoch cannot be folded again or shown.
+        """
         there = self.foldable if fold else self.known
         epoch = next(iter(sorted({*epochs} - {*there})), None)
         if epoch is None:
@@ -142,21 +150,21 @@ class Recording(Generic[D]):
         )
 
     def clock(self, epoch: int) -> Clock:
-        """Return the clock of an epoch."""
+        """Return the recorded clock of an epoch."""
         return self._commits[epoch].clock
 
     def generation(self, epoch: int) -> int:
-        """Return the generation in which new windows of an epoch were opened (rule V2)."""
+        """Return the generation of the windows that were opened in an epoch (rule V2)."""
         return self._commits[epoch].generation
 
     def bundles(self, session: Session, epochs: range) -> Iterator[Any]:
-        """Yield the records of each epoch in order: records of the log, or rows of the definition before the stage."""
+        """Yield the stage's input for each epoch: records of the log, or rows of the previous stage or definition."""
         for start in range(epochs.start, epochs.stop, AHEAD):
             some = range(start, min(start + AHEAD, epochs.stop))
             yield from session.bundles(self._records(session, some), some)
 
     def _records(self, session: Session, epochs: range) -> Query:
-        """Return a query for the records of these epochs."""
+        """Return a query for the records of the given epochs."""
         log = self.definition.log
         if isinstance(log, Union):
             read = {member: bracketed(self._records_of(session, part, epochs)) for member, part in log.members.items()}
@@ -166,9 +174,9 @@ class Recording(Generic[D]):
         return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")
 
     def _records_of(self, session: Session, log: Log, epochs: range) -> Query:
-        """Return a query for the records of these epochs in a log that is not a union.
+        """Return a query for the records of the given epochs in a log that is not a union.
 
-        The query may also return records of other epochs.
+        The query may also return records of other epochs, which the caller must filter out.
         """
         where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
         if isinstance(log, Arrivals):
@@ -181,7 +189,7 @@ class Recording(Generic[D]):
         return all_of(session.log(log, where, self.snapshots[table]))
 
     def ledger(self, session: Session, where: Filter = EVERYTHING) -> Relation:
-        """Return a relation of the ledger's rows; files without any row that matches `where` may be left out."""
+        """Return a relation of the ledger's rows; a file may be left out if none of its rows matches `where`."""
         return session.table(self.table, where, self.snapshots[self.table])
 
     def handed(self, session: Session, epochs: range) -> set[int]:
@@ -193,9 +201,9 @@ class Recording(Generic[D]):
         return {int(row["epoch"]) for row in session.rows(text)}
 
     def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
-        """Run `work` in a session of the engine that suits these reads, while the snapshots are pinned.
+        """Run `work` in a session while the snapshots are pinned; the engine is chosen for the tables in `reads`.
 
-        `what` is the kind of work for which the session is opened.
+        `what` names the kind of work, for example `replay`.
         """
         return run_with_fallback(self.lake, partial(self._ran, what, list(reads), work))
 
@@ -212,17 +220,17 @@ def _table_of(log: Log) -> str:
 
 
 def _filter_of(log: Log, first: int, last: int) -> Filter:
-    """Return a filter for the files of a log's table that may have records of these epochs."""
+    """Return a filter for the files of a log's table that may have records of the given epochs."""
     if isinstance(log, Panes | Productions):
         kind = PANE if isinstance(log, Panes) else PRODUCTION
-        # The epoch before the first epoch is included, because a backfill's corrections after it are read with the
-        # first epoch.
+        # The filter includes the epoch before `first`, because a backfill's corrections after that epoch are read with
+        # epoch `first`.
         return every(equal("kind", kind), above("epoch", first - 2), at_most("epoch", last))
     return every(above("_epoch", first - 1), at_most("_epoch", last))
 
 
 def _ranges(epochs: Iterable[int]) -> str:
-    """Format sorted epochs as ranges of consecutive epochs.
+    """Format sorted epochs as text, with consecutive epochs written as a range.
 
     >>> _ranges([0, 1, 2, 5, 7, 8])
     '0..2, 5, 7..8'

@@ -1,4 +1,4 @@
-"""Replay recorded epochs: fold them again, and compare the result with the ledger row by row (law L3).
+"""Replay recorded epochs: fold them again, and compare the resulting rows with the ledger's rows (law L3).
 
 A replay uses the recorded clocks, in one session of either engine. The replayed rows are collected outside the lake's
 tables, and are then compared with the ledger in SQL. A replay takes no lease, so a stream can run at the same time.
@@ -44,8 +44,8 @@ def replay(
     """Fold the epochs `first` to `last` of one stage again; by default, from the ledger's first to its last epoch.
 
     `keep` names a new table for the replayed rows of a pipeline. If epochs are folded one after another, `watch` is
-    called with each epoch when it begins. Raises `ReplayError` if an epoch is not in the ledger, if its clock is no
-    longer known, or if table `keep` exists or cannot be created, and `OtherDefinitionError` if the ledger belongs to a
-    definition with another meaning.
+    called with the number of each epoch when the epoch begins. Raises `ReplayError` if an epoch is not in the ledger,
+    if its clock is no longer known, or if table `keep` exists or cannot be created, and `OtherDefinitionError` if the
+    ledger belongs to a definition with another meaning.
     """
     return replay_of(definition, lake, ReplayRange(first, last, keep, watch))

@@ -1,7 +1,8 @@
-"""Compare a ledger's rows with replayed rows, as multisets, in the common SQL dialect (law L3).
+"""Compare a ledger's rows with replayed rows in the common SQL dialect; the same row may occur several times (law L3).
 
-Accumulators that are merged by Python code may have several equal forms. Their lists are compared without regard to
-order. Their parts that are not lists are not compared, but the panes that are computed from these parts are compared.
+If Python code merges accumulators, equal accumulators may have different forms. Therefore, the lists in such an
+accumulator are compared without regard to order. The parts of the accumulator that are not lists are not compared, but
+the panes that are computed from these parts are compared.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from tailrace.sql.results.compared_rows import counted_rows
 from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
-"""The maximum number of differences that are shown."""
+"""The maximum number of differences that a replay shows."""
 
 RETRACTION = "retraction"
-"""The kind of row that a comparison uses for panes that are retractions."""
+"""The kind that a comparison assigns to panes that are retractions."""
 
 
 @dataclass(frozen=True)
 class RowCount:
-    """The number of rows of one kind in the ledger and in the replay, and the number of equal rows."""
+    """The number of rows of one kind in the ledger and in the replay, and the number of rows that both have."""
 
     ledger: int
     replay: int
@@ -44,8 +45,9 @@ class RowDifference:
 
     `kind` is the kind of the ledger's row, or `RETRACTION`; `key` and `window` (two instants) may be empty for a
     rejected record. For a definition without windows, `key` is the position of the row's record in the log. `ledger`
-    and `replay` have the columns in which the row differs. If only one side has the row, that side has all columns that
-    are not null, and the other side is None. `times` states how often the row occurs in the ledger and in the replay.
+    and `replay` contain the columns in which the row differs. If only the ledger has the row, `ledger` contains all
+    columns that are not null, and `replay` is None; if only the replay has the row, the reverse is true. `times` has
+    two numbers: how often the row occurs in the ledger, and in the replay.
     """
 
     kind: str
@@ -58,15 +60,15 @@ class RowDifference:
 
 
 Comparison: TypeAlias = tuple[dict[str, RowCount], tuple[RowDifference, ...]]
-"""The counts for each kind of ledger row, and the first rows that differ."""
+"""The result of a comparison: the counts for each kind of ledger row, and the first rows that differ."""
 
 
 @dataclass(frozen=True)
 class Replayed:
     """The result of a replay of the epochs `first` to `last`; `latest` is the last epoch of the ledger.
 
-    `counts` has the counts for each kind of ledger row; a pipeline's retractions are counted separately from its panes.
-    `table` names the table with the replayed rows, if they were stored.
+    `counts` maps each kind of ledger row to its counts; a pipeline's retractions are counted separately from its panes.
+    `table` names the table with the replayed rows, or is None if the rows were not stored.
     """
 
     first: int
@@ -80,16 +82,16 @@ class Replayed:
 
     @property
     def ok(self) -> bool:
-        """Whether the replay has exactly the ledger's rows, each row equally often."""
+        """Whether the replay has exactly the ledger's rows, with each row occurring equally often."""
         return all(count.ledger == count.replay == count.same for count in self.counts.values())
 
 
 @dataclass(frozen=True)
 class ReplayedColumns:
-    """The columns of a ledger that a replay computes again, as SQL terms that are equal for equal rows.
+    """The columns of a ledger that a replay computes again; `terms` has SQL terms that are equal for equal rows.
 
-    A row is identified by its kind, its epoch, and the columns `key`, `span`, `place` and, unless it is a partial,
-    `version`.
+    A row is identified by its kind, its epoch, and the columns `key`, `span` and `place`. Rows other than partials are
+    also identified by the columns `version`.
     """
 
     terms: Mapping[str, str]
@@ -100,7 +102,7 @@ class ReplayedColumns:
 
 
 def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, replayed: Relation) -> Comparison:
-    """Count the rows of each kind that two relations of ledger rows have in common, and find the first differences."""
+    """Compare two relations of ledger rows: count the equal rows of each kind, and find the first differences."""
     items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.terms.items())
     ours, theirs = (Query(f"SELECT {items} FROM {relation}") for relation in (ledger, replayed))
     grouped = counted_rows(ours, theirs, [quoted(name) for name in columns.terms])
@@ -112,18 +114,18 @@ def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, r
         return counts, ()
     by = (*columns.key, *columns.span, *columns.version, *columns.place)
     order = join_items(["epoch", "kind", *map(quoted, by)])
-    # Each side has at most one row with the same identity, unless rows are duplicated, so this number of rows is enough
-    # for `SHOWN` differences.
+    # Unless rows are duplicated, the ledger and the replay each have at most one row with the same identity. Therefore,
+    # this number of rows is enough for `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")
     return counts, tuple(_differences(columns, session.readable_rows(differing)))[:SHOWN]
 
 
 def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> ReplayedColumns:
-    """Return the columns of a pipeline's ledger to compare: all except the writer; retractions are a separate kind.
+    """Return the columns of a pipeline's ledger that are compared: all columns except the writer.
 
-    The column `is_last` is not compared if the ledger has panes with null in this column, because they were written
-    before ledgers had the column.
+    Retractions are compared as a separate kind of row. The column `is_last` is left out if some panes in the ledger
+    have null in this column: these panes were written before ledgers had the column.
     """
     terms = _comparable(pipeline)
     if _says_no_last(session, ledger):
@@ -133,11 +135,11 @@ def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> 
 
 
 _SIDES = ("_ours", "_theirs")
-"""The columns with the number of times that a row occurs in the ledger and in the replay."""
+"""The two columns that count how often a row occurs: in the ledger, and in the replay."""
 
 
 def _says_no_last(session: Session, ledger: Relation) -> bool:
-    """Return True if the ledger has a pane that does not state whether it is its window's last pane."""
+    """Return True if some pane in the ledger does not state whether it is the last pane of its window."""
     panes = f"FROM {ledger} WHERE kind = '{PANE}' AND NOT retraction"
     # The row is read as text, because a window may begin before the earliest instant that Python can represent.
     some = session.readable_rows(Query(f"SELECT * {panes} LIMIT 1"))
@@ -147,7 +149,7 @@ def _says_no_last(session: Session, ledger: Relation) -> bool:
 
 
 def _comparable(pipeline: Pipeline) -> dict[str, str]:
-    """Return a dict from column name to SQL term for the ledger's columns; terms have equal values for equal rows."""
+    """Map the ledger's columns to SQL terms that have equal values for equal rows."""
     terms = {}
     for name in ledger_contract(pipeline).columns:
         if name == "kind":
@@ -165,14 +167,14 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _parts(pipeline: Pipeline, of: str) -> list[str]:
-    """Return the comparable parts of an accumulator, as fields of an SQL struct."""
+    """Return the parts of an accumulator that can be compared, as fields of an SQL struct."""
     fields = []
     for name, type in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
         if element_type(type) is not None:
             fields.append(f"'{name}', SORT_ARRAY({term})")
         elif name.endswith("_high"):
-            # Rows that were written before this column was introduced have null in the column.
+            # A row that was written before this column was introduced has null in the column.
             fields.append(f"'{name}', COALESCE({term}, 0)")
         elif name not in pipeline.parts or pipeline.parts[name].merge is not Merge.OWN:
             fields.append(f"'{name}', {term}")
@@ -180,7 +182,7 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
 
 
 def _differences(columns: ReplayedColumns, rows: Sequence[dict[str, Any]]) -> Iterator[RowDifference]:
-    """Pair the differing rows of the ledger and of the replay that have the same identity; yield the differences."""
+    """Pair each differing row of the ledger with the replay's row of the same identity; yield the differences."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         # The generation and the pane index of a partial are compared, and are therefore not part of the partial's

@@ -1,4 +1,4 @@
-"""Replay a definition without windows: queries over the logs compute the rows of recorded epochs again (law L3)."""
+"""Replay a definition without windows: compute the rows of recorded epochs again with SQL over the logs (law L3)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ D = TypeVar("D", bound=Windowless)
 
 
 class RowsAgain(NamedTuple):
-    """Rows of one kind that were computed again; `terms` has SQL terms for the ledger's columns that are compared.
+    """Rows of one kind that were computed again; `terms` has an SQL term for each ledger column that is compared.
 
-    `held` is the condition that selects the corresponding rows in the ledger.
+    `held` is the SQL condition that selects the corresponding rows in the ledger.
     """
 
     kind: str
@@ -38,10 +38,10 @@ def replayed_rows(
     asked: ReplayRange,
     again: Callable[[D, Session, int, int], Iterable[RowsAgain]],
 ) -> Replayed:
-    """Compare the computed rows of epochs with the ledger's rows; by default, from the first epoch to the last epoch.
+    """Compare newly computed rows of some epochs with the ledger's rows; by default, of all epochs of the ledger.
 
-    `again` is called with the definition as its streams fold it, a session, and the first and the last epoch, and
-    returns the rows of these epochs.
+    The function `again` computes the rows. The arguments of `again` are the definition as its streams fold it, a
+    session, and the first and the last epoch.
     """
     if asked.keep is not None:
         raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")

@@ -1,8 +1,8 @@
-"""Account for a pipeline's records from two sides: the log's records, and the ledger's rows for them (rule X6).
+"""Compare two accounts of a pipeline's records: one from the log's records, and one from the ledger's rows (rule X6).
 
-One side has the log's records, assigned to windows and judged by the recorded clocks. The other side has the windows
-for which the ledger has rows, and the ledger's late rows. Neither side is derived from the other side, so a row that
-was removed from the ledger, or added to it, causes a difference.
+The first account assigns the log's records to windows and judges their lateness by the recorded clocks. The second
+account has the windows for which the ledger has rows, and the ledger's late rows. Neither account is derived from the
+other account, so a row that was removed from the ledger, or added to it, causes a difference.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tailrace.verify.audit_checks import in_common
 from tailrace.verify.tampering.audit_result import Check
 
 EXPIRED = "expired"
-"""The reason in a late row whose window had closed before the record arrived; the recorded clocks show this."""
+"""The `reason` in a late row if, by the recorded clocks, the window had closed before the record arrived."""
 
 
 class WindowAccount:
-    """The account of a pipeline's first stage up to an epoch, in one session.
+    """The account of the records of a pipeline's first stage, up to an epoch.
 
-    `late` is a relation of the ledger's late rows, and `rows` is a relation of all its rows.
+    `late` is a relation of the ledger's late rows, and `rows` is a relation of all rows of the ledger.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class WindowAccount:
         )  # fmt: skip
 
     def late_as_judged(self) -> Check:
-        """Check that late rows of expired windows are exactly the records that were too late by the recorded clocks."""
+        """Check that late rows with reason `expired` are the records that were too late by the recorded clocks."""
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
         on = dict(
@@ -73,9 +73,9 @@ class WindowAccount:
         return Check("late rows are those that the clocks judge", held == found == both, detail)
 
     def every_record(self, note: str) -> Check:
-        """Check that each of the log's records, in each of its windows, is in a window of the ledger or in a late row.
+        """Check that each record of the log is, for each of its windows, in a window of the ledger or in a late row.
 
-        `note` is appended to the result.
+        `note` is text that is appended to the details of the check.
         """
         total, late = self.session.count(self.placed), self.session.count(self._late_rows)
         within = self.session.count(Relation(f"{self._in_time()} r{self._in_ledger()}"))
@@ -83,10 +83,10 @@ class WindowAccount:
         return Check("every record is in a window or late", total == within + late, detail)
 
     def _in_time(self) -> Relation:
-        """Return the records that were not too late for their window, by the recorded clocks if they are known.
+        """Return the records that were not too late for their window.
 
-        For windows whose trigger had finished, and for epochs whose clocks are not known, the ledger's late rows are
-        used instead.
+        Lateness is judged by the recorded clocks. For windows whose trigger had finished, and for epochs whose clocks
+        are not known, the ledger's late rows are used instead.
         """
         place = zip(["r.window_start", *(f"r.{name}" for name in PLACE)],
                     ["l.window_start", *(f"l.{name}" for name in SOURCE)], strict=True)  # fmt: skip
@@ -96,9 +96,9 @@ class WindowAccount:
         return Relation(f"(SELECT r.* FROM {self.placed} r LEFT ANTI JOIN ({said}) l ON {on} WHERE NOT r._expired)")
 
     def _in_ledger(self) -> str:
-        """Return an SQL clause that selects the records `r` in a window for which the ledger has a pane or a state."""
+        """Return an SQL clause that selects the records `r` in windows for which the ledger has a pane or a state."""
         if self.pipeline.log.takes_back:
-            # If all records of a window are retracted in the epoch in which they arrive, the ledger has no row for the
+            # If all records of a window are retracted in the epoch in which they arrive, the ledger has no row for this
             # window.
             return ""
         spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
@@ -113,7 +113,7 @@ class WindowAccount:
 
 
 def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
-    """Return the records as the stream has read them, without later corrections of other definitions by runs."""
+    """Return the records that the stream has read, without corrections that runs of other definitions made later."""
     parts = pipeline.log.parts
     if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):
         return session.materialized(all_of(log_records.streamed_rows(session, pipeline.log, epoch)))
@@ -121,7 +121,10 @@ def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int)
 
 
 def _clocks(session: Session, pipeline: Pipeline, epoch: int) -> Relation:
-    """Return a relation of the epochs with known clocks: the epoch `_clock`, and the watermark `_before` the epoch."""
+    """Return a relation of the epochs whose clocks are known.
+
+    `_clock` is the epoch, and `_before` is the watermark before the epoch, in microseconds.
+    """
     table = ledger_name(pipeline.name)
     known, history = epoch_commits(session.lake, table), commits(session.lake, table)
     found = {one: known[one - 1].clock.watermark for one in known if one - 1 in known and one <= epoch}

@@ -1,1 +1,1 @@
-"""Compute the answers of finished input on the engine that fits it, for backfills, audits and replays."""
+"""Compute the answers of finished input on the engine chosen for it, for backfills, audits and replays."""

@@ -1,7 +1,7 @@
-"""Compute the answers of finished input, for backfills and audits, in the way that the definition takes.
+"""Compute the answers of finished input for backfills and audits, either in SQL or with the definition's Python code.
 
-The answers always come as a query. For a native definition the query is the whole computation; for any other it reads a
-relation that Python makes from the records.
+The answers are always returned as a query. If a definition is native, the query is the whole computation. Otherwise the
+query reads a relation that Python code computes from the records.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-"""The columns of a record's place in its source, with their types."""
+"""The columns of a record's position in its source, with their types."""
 
 
 class Answering:
-    """The native computation, in SQL, of a definition's answers."""
+    """The computation of a definition's answers entirely in SQL."""
 
     def __init__(self, session: Session, pipeline: Pipeline) -> None:
         self.session, self.pipeline = session, pipeline
@@ -38,42 +38,52 @@ class Answering:
 
     @property
     def first(self) -> Answering:
-        """The computation of the first stage's answers."""
+        """The computation of the answers of the pipeline's first stage."""
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: Relation) -> Query:
-        """Write the query of the stage's records, each with its windows (`assignment.window_rows`).
+        """Return the query for the stage's records with their windows (`assignment.window_rows`).
 
-        `log` is a relation of the source's log; the stages before a later stage make its records from it.
+        `log` is a relation of the source's log. If the stage has earlier stages, the earlier stages compute the stage's
+        records from the log.
         """
         return self.onward(self.first.placed(log))
 
     def onward(self, rows: Query) -> Query:
-        """Return the query for this stage's records with windows, from the first stage's records with windows."""
+        """Return the query for this stage's records with their windows.
+
+        `rows` is the query that returns the first stage's records with their windows.
+        """
         if self.earlier is None:
             return rows
         return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
 
     def changed(self, answers: Query) -> Relation:
-        """Write the query, in brackets, of the records that this stage reads, from the answers of the stage before."""
+        """Return the parenthesized query of the records that this stage reads.
+
+        The records are computed from the previous stage's answers.
+        """
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
         return bracketed(records_of_batch(self.earlier.pipeline, answers))
 
     def placed(self, source: Relation) -> Query:
-        """Write the query of a relation's records, each with its windows."""
+        """Return the query for a relation's records with their windows."""
         return assignment.window_rows(self.pipeline, self._prepared(source))
 
     def left_out(self, source: Relation) -> Query:
-        """Write the query of a relation's records after the steps that the definition's `keep` leaves out."""
+        """Return the query for the records that the definition's `keep` condition excludes after the steps."""
         return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.keep_condition(self.pipeline)}")
 
     @property
     def _types(self) -> dict[str, str]:
-        """The columns of the stage's records after its steps, with the sign where records may be taken back."""
+        """The types of the columns that the stage's records have after its steps.
+
+        A sign column is added if records can be retracted.
+        """
         return {**self.pipeline.columns, **({SIGN: "int"} if self.pipeline.log.takes_back else {})}
 
     def _prepared(self, source: Relation) -> Relation:
-        """Name the stage's records after its steps, in the form in which SQL puts them into windows."""
+        """Return a relation of the stage's records after its steps, with the columns needed to assign windows."""
         return self._stepped(source)
 
     def _stepped(self, source: Relation) -> Relation:
@@ -83,7 +93,7 @@ class Answering:
         return accepted_records(prepared) if may_fail(self.pipeline) else prepared
 
     def failed(self, source: Relation) -> Query:
-        """Write the query of the records that the stage rejects: the place of each, and the reason."""
+        """Return the query for the rejected records: each record's position, and the reason for the rejection."""
         items = ", ".join([*PLACED, FAILED])
         texts = []
         if may_fail(self.pipeline):
@@ -97,20 +107,22 @@ class Answering:
         return Query(" UNION ALL ".join(texts))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of records with windows.
+        """Return the query that computes the answers from records with windows.
 
         `within` is a condition on the windows (`answers.batch_answers`).
         """
         return answers.batch_answers(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of a relation's records, without the number of records.
+        """Return the query that computes the answers from a relation's records, without counting the records.
 
-        It computes the results from each window's accumulator; if the accumulators fit, they come into this process.
+        The results are computed from one accumulator per window. If all accumulators fit into this process's memory,
+        this process fetches them.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # A part of the records may give a part of a session, for which the condition is not known yet.
+        # An accumulator of some of the records may cover only part of a session, and `within` can be checked only for a
+        # whole session.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
         taken = self.session.brought(accumulators, types, partial(combine_partials, pipeline))
@@ -118,7 +130,7 @@ class Answering:
 
 
 class AssignedAnswering(Answering):
-    """The SQL computation of the answers, for records whose windows the definition's own code assigns."""
+    """The computation of the answers in SQL, for records whose windows are assigned by user-defined code."""
 
     def _prepared(self, source: Relation) -> Relation:
         pipeline, types = self.pipeline, self._types | PLACED
@@ -129,7 +141,7 @@ class AssignedAnswering(Answering):
 
 
 class PythonAnswering(Answering):
-    """The computation of a definition's answers with the model's Python code."""
+    """The computation of a definition's answers with the model's Python code and the definition's own code."""
 
     def placed(self, source: Relation) -> Query:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
@@ -158,7 +170,7 @@ def answering(session: Session, pipeline: Pipeline) -> Answering:
     """Return the computation of a definition's answers on the session's engine.
 
     Finished input has no retractions. A caller that needs only the answers passes `pipeline.finished`, which runs
-    natively even where `pipeline` does not.
+    natively even if `pipeline` itself does not.
     """
     return _ANSWERING[way(pipeline)](session, pipeline)
 
@@ -171,9 +183,9 @@ _ANSWERING: dict[Way, type[Answering]] = {
 
 
 def split_records(session: Session, definition: Map, records: Relation) -> tuple[Relation, Relation | None]:
-    """Name a map's records after the steps, and the records that a step rejects.
+    """Return two relations of a map's records after its steps: the accepted records, and the rejected records.
 
-    None where no step may reject records.
+    The relation of the rejected records is None if no step can reject records.
     """
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
@@ -182,5 +194,5 @@ def split_records(session: Session, definition: Map, records: Relation) -> tuple
 
 
 def map_output(session: Session, definition: Map, records: Relation) -> Query:
-    """Write the query of a map's productions, from the records of its log that no step rejects."""
+    """Return the query that computes a map's productions from the records of its log. Rejected records are excluded."""
     return map_rows.output(definition, split_records(session, definition, records)[0])

@@ -1,6 +1,6 @@
-"""Read the answers that a pipeline holds: from its table of answers, or from the last panes of its ledger.
+"""Read a pipeline's current answers, either from its table of answers or from the last panes in its ledger.
 
-Both give the same answers (law L2), so a comparison need not know which table was read.
+The table and the ledger contain the same answers (law L2), so a comparison gets the same answers from either source.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tailrace.sql.terms import Query, Relation
 def held_answers(
     session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None
 ) -> Relation:
-    """Name a relation of the answers, with the columns of a table of answers.
+    """Return a relation of a pipeline's current answers, with the columns of a table of answers.
 
-    Where the ledger is read, it is read as of `snapshot`. `where` skips files by the bounds of windows.
+    If the answers are read from the ledger, the ledger is read at `snapshot`. `where` only skips files, according to
+    the bounds of the windows in a file.
     """
     table, within = answers_source(session.lake, pipeline, where)
     if table == pipeline.name:

@@ -1,4 +1,4 @@
-"""Open the engine of a backfill, an audit or a replay, which the policy chooses by the bytes to read."""
+"""Open the engine of a backfill, an audit or a replay. The policy chooses the engine by the number of bytes to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 def run_with_fallback(lake: Lake, run: Callable[[Lake], T]) -> T:
-    """Do a run; where this process runs out of room, do it again on Spark, unless the settings name an engine."""
+    """Execute a run.
+
+    If DuckDB runs out of memory and spill space, repeat the run on Spark, unless the settings name an engine.
+    """
     try:
         return run(lake)
     except RoomError:
@@ -32,9 +35,9 @@ def run_with_fallback(lake: Lake, run: Callable[[Lake], T]) -> T:
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
-    """Choose the engine of a run by the tables that it reads, each with a filter.
+    """Choose the engine of a run; return the choice and the number of bytes to read.
 
-    Return the choice and the bytes to read.
+    `reads` lists the tables that the run reads, each with the filter that selects the files to read.
     """
     size = sum(table_bytes(lake.table(table), where) for table, where in reads if lake.has(table))
     return EnginePolicy.of(lake.settings).for_run(size, definition), size
@@ -44,10 +47,11 @@ def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Fi
 def session_for(
     lake: Lake, definition: Definition, what: str, reads: Iterable[tuple[str, Filter]]
 ) -> Iterator[Session]:
-    """Open the engine for a run that reads these tables, each with a filter; `what` is the run's kind.
+    """Open a session on the engine that is chosen for a run.
 
-    If Spark is chosen and does not run yet, it is started. Raises `ToolchainError` where Spark lacks Java or a jar, and
-    `EngineError` where DuckDB fails.
+    `what` is the kind of run, and `reads` lists the tables that the run reads, each with the filter that selects the
+    files to read. If Spark is chosen but not running, it is started. Raises `ToolchainError` if Spark lacks Java or a
+    jar, and `EngineError` if DuckDB fails.
     """
     choice, size = choice_for(lake, definition, reads)
     policy, duck = EnginePolicy.of(lake.settings), DuckEngine(lake)
@@ -58,7 +62,7 @@ def session_for(
             except duckdb.Error as error:
                 raise EngineError.of(error) from error
         return
-    # Imported here, as a run in this process does not need Spark.
+    # This import is local, because a run on DuckDB does not need Spark.
     from tailrace.engines.spark.engine import SparkEngine
     from tailrace.engines.spark.session import open_session
 

@@ -1,1 +1,4 @@
-"""The engine inside this process, for work that fits on one machine; it needs no JVM and no query planning by Spark."""
+"""The engine that runs DuckDB in this process, for work that fits on one machine.
+
+This engine needs neither a JVM nor Spark's query planning.
+"""

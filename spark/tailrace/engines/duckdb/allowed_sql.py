@@ -1,7 +1,7 @@
-"""Allow a person's query in DuckDB's SQL only to read: its names are checked, and then the database is locked.
+"""Restrict a user's query in DuckDB's SQL to reading: check the names in the query, then lock the database.
 
-DuckDB itself parses the query, so the check and the execution read it alike. Everything that is not known to be
-harmless is refused: a new function of DuckDB is not allowed before `allowed_functions.txt` lists it.
+DuckDB itself parses the query, so the check and the execution see the same query. Everything that is not known to be
+harmless is refused: a new DuckDB function is refused until `allowed_functions.txt` lists it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import duckdb
 from tailrace.lake.read.query_views import QueryError, first_line, refusal, unknown_table
 
 FUNCTIONS = frozenset(files(__package__).joinpath("allowed_functions.txt").read_text().split())
-"""The functions that a query may call: they compute from their arguments alone, and read no file, setting or other
-query."""
+"""The functions that a query may call. The functions compute from their arguments alone, and read no files, settings or
+other queries.
+"""
 
 TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row"})
-"""The functions that a query may call in place of a table: they make rows from their arguments."""
+"""The table functions that a query may call. These table functions build rows from their arguments alone."""
 
 _NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE"}
 _RELATIONS = {
@@ -36,11 +37,12 @@ _EXPLAIN = re.compile(r"\s*explain(?:\s+analyze\b|\s*\((?:\s|,|analyze\b|format\
 
 
 def check(query: str, relations: Collection[str]) -> None:
-    """Check that a query is one SELECT, or an EXPLAIN of one, over `relations`, and that its functions only compute.
+    """Check that a query only reads `relations` and calls only allowed functions.
 
-    Raises `QueryError` otherwise.
+    Raises `QueryError` if the query is not a single SELECT or an EXPLAIN of a SELECT, or if the query reads other
+    tables or calls other functions.
     """
-    # The parser opens files for some statements, so it gets a database that can open none.
+    # DuckDB's parser opens files for some statements, so the query is parsed in a database that may open no files.
     with duckdb.connect(config={"enable_external_access": False, "lock_configuration": True}) as connection:
         nodes = list(_nodes(_parsed(connection, query)))
     known = {name.lower() for name in relations} | {name for name in _own_names(nodes) if name.isidentifier()}
@@ -50,7 +52,7 @@ def check(query: str, relations: Collection[str]) -> None:
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> Any:
-    """Parse a query by DuckDB; of an EXPLAIN, parse the explained query."""
+    """Parse a query with DuckDB. If the query is an EXPLAIN, parse the query that it explains."""
     try:
         kind = _kind(connection, query)
         explained = _EXPLAIN.match(query) if kind == "EXPLAIN" else None
@@ -78,7 +80,7 @@ def _kind(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
-    """Restrict a database to reading these files and folders, and lock its settings."""
+    """Restrict a database to reading `paths` and the files in `folders`, and lock its settings."""
     connection.execute("SET allowed_paths = ?", [list(paths)])
     connection.execute("SET allowed_directories = ?", [[folder.rstrip("/") + "/" for folder in folders]])
     connection.execute("SET enable_external_access = false")
@@ -86,7 +88,7 @@ def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[str] = (), folde
 
 
 def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects of a tree, without the values of a query's constants."""
+    """Yield all JSON objects in a query's syntax tree, except those inside the values of constants."""
     stack = [tree]
     while stack:
         one = stack.pop()
@@ -98,7 +100,7 @@ def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _own_names(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the names of a query's WITH clauses, in lower case."""
+    """Yield the names that a query defines in its WITH clauses, in lower case."""
     for node in nodes:
         for entry in (node.get("cte_map") or {}).get("map", ()):
             yield str(entry["key"]).lower()

@@ -1,4 +1,4 @@
-"""Run a stream's folds, or a run, on DuckDB in this process."""
+"""Run the folds of a stream, or a single run such as a backfill, on DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from tailrace.sql.terms import Relation
 
 
 class DuckEngine:
-    """DuckDB in this process; bundles are Arrow tables. All folds of a stream share one database.
+    """The engine that runs DuckDB in this process. Bundles are Arrow tables. All folds of a stream share one database.
 
-    `by_spark` takes a bundle's records through the steps of a definition that are written for Spark.
+    `by_spark` is a function that runs a definition's steps on a bundle's records if the steps are written for Spark.
     """
 
     def __init__(self, lake: Lake, by_spark: Callable[[Ranged, pa.Table], pa.Table] | None = None) -> None:
@@ -51,7 +51,7 @@ class DuckEngine:
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        """The database, which is opened on first use."""
+        """The database; it is opened on first use."""
         return connect(self.lake.settings)
 
     def close(self) -> None:
@@ -60,37 +60,40 @@ class DuckEngine:
             opened.close()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the side of a definition that is folded in this process."""
+        """Open the implementation of `Side` that runs a definition's fold in this process."""
         return duck_side(definition, self, choice)
 
     def session(self, choice: EngineChoice, threads: int | None = None) -> DuckSession:
-        """Open the session of a run on another database, with so many threads, or one for each core."""
+        """Open the session of a run on a new database.
+
+        The database uses `threads` threads, or one thread per core if `threads` is None.
+        """
         return DuckSession(self.lake, choice, threads=threads)
 
     def steps(self, definition: Ranged) -> Steps | None:
-        """Return the function that takes records through a definition's steps in place of DuckDB.
-
-        None where DuckDB does.
-        """
+        """Return the function that runs a definition's steps on Spark, or None if DuckDB can run them."""
         if self._by_spark is None or not needs_spark(definition):
             return None
         return partial(self._by_spark, definition)
 
     def read(self, log: Log, after: int, until: int) -> pa.Table:
-        """Read a log's records of the epochs after `after`, up to and including `until`."""
+        """Read a log's records from epochs greater than `after`, up to and including `until`."""
         own = self.database.cursor()
         with scan_table(own, self.lake, log.name, every(above("_epoch", after), at_most("_epoch", until))) as rows:
             within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
             return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
 
     def united(self, union: Union, bundles: Mapping[str, pa.Table]) -> pa.Table:
-        """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
+        """Combine the bundles of a union's logs into one bundle.
+
+        `bundles` is keyed by the name of each log in the union.
+        """
         with self.database.cursor() as own, ExitStack() as there:
             names = {side: there.enter_context(register(own, bundle)) for side, bundle in bundles.items()}
             return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
 
     def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
-        """Add the time of arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+        """Add the arrival time to the records of a log's bundle. `times` maps each epoch to its processing time."""
         epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
         if unknown := set(epochs.dictionary.to_pylist()) - times.keys():
             raise LakeError(f"{UNKNOWN}: log {log.of.name}, epoch {min(unknown)}")
@@ -102,19 +105,24 @@ class DuckEngine:
         return bundle if bundle.num_rows <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
-        """Return the follower that updates the answers from the ledger of a fold."""
+        """Return the follower that updates a pipeline's answers from its ledger."""
         return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
 
 
 _WindowSide: TypeAlias = Side[pa.Table, EpochState, DuckBundle, DuckResult]
 _KeySide: TypeAlias = KeySide[pa.Table, DuckKeyState, pa.Table, SteppedRows[pa.Table, DuckKeyState]]
 _RowSide: TypeAlias = Side[pa.Table, EpochState, pa.Table, SteppedRows[pa.Table, EpochState]]
-"""The types of the sides of pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins (`_RowSide`)."""
+"""The types of `Side` on DuckDB: for pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins
+(`_RowSide`).
+"""
 
 
 @singledispatch
 def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> AnySide:
-    """Open the side of a definition on DuckDB; each kind of definition registers an implementation."""
+    """Open the implementation of `Side` that folds a definition on DuckDB.
+
+    Each kind of definition registers its own function.
+    """
     raise KindError("side on DuckDB", definition)
 
 

@@ -1,6 +1,7 @@
-"""Answer a query over some data files of a table by DuckDB, in any process: in an executor's Python, for example.
+"""Run a query over some data files of a table with DuckDB, in any process.
 
-A query needs no lake and no catalog: it carries what it needs to know about the table.
+The process may be a Python worker of an executor, for example. The query needs no lake and no catalog, because it
+carries everything that it needs to know about the table.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from tailrace.settings import Settings
 
 @dataclass(frozen=True)
 class FileQuery:
-    """A query in DuckDB's dialect over a relation that has the rows of some files of a table.
+    """A query in DuckDB's dialect over a relation with the rows of some of a table's files.
 
-    All files have the table's present columns, of which the query reads `columns`. `io` are the properties of the
-    files' store, and `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The answer has `schema`.
+    All files have the table's current columns; the query reads only those in `columns`. `io` contains the properties of
+    the file store. `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The result of the query has the schema
+    `schema`.
     """
 
     text: str
@@ -38,7 +40,7 @@ class FileQuery:
     memory: str
 
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Run the query over the rows of these files, on one thread."""
+        """Run the query over the rows of these files, on one thread, and yield the result in batches."""
         with closing(_database(self.memory).cursor()) as connection, ExitStack() as held:
             if all(map(is_local, files)):
                 connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet_relation(files)}")
@@ -58,9 +60,12 @@ class FileQuery:
 
 @cache
 def _database(memory: str) -> duckdb.DuckDBPyConnection:
-    """Open the database of this process's queries, once; each query has a connection with its relations."""
+    """Open the database for this process's queries; later calls return the same database.
+
+    Each query has its own connection.
+    """
     return connect(Settings(memory=memory), threads=1)
 
 
 _ROWS = 100_000
-"""The number of rows in a batch of the answer."""
+"""The number of rows per batch of a query's result."""

@@ -1,7 +1,7 @@
-"""Update the answers from the ledger in this process: only the files of changed windows are rewritten.
+"""Update the table of answers from the ledger, in this process. Only the files with changed windows are rewritten.
 
-The files that this follower writes hold ranges of window time that do not overlap, so a change of few windows rewrites
-few files. One commit replaces the old files by the new ones: a reader sees either.
+The files that this follower writes cover ranges of window time that do not overlap, so a change to few windows rewrites
+few files. One commit replaces the old files with the new files: a reader sees either all old files or all new files.
 """
 
 from __future__ import annotations
@@ -41,17 +41,21 @@ from tailrace.sql.terms import Query, Relation, bracketed, quoted
 _LEDGER = Relation(f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')")
 
 ROWS_A_FILE = 100_000
-"""The approximate number of answers in a file: with fewer there are many files, with more a change rewrites more."""
+"""The approximate number of answers per file. A lower number gives more files; a higher number makes each change
+rewrite more rows.
+"""
 
 MOST_ALIKE = 1_000_000
-"""The maximum number of answers with the same end of window in one file."""
+"""The approximate maximum number of answers in one file whose windows have the same end."""
 
 PANES_A_SHARE = 1_000_000
-"""The approximate number of panes that are merged at once: to find each window's last pane takes 200 bytes a pane."""
+"""The approximate number of panes that are merged at once. Finding the last pane of each window takes 200 bytes of
+memory per pane.
+"""
 
 
 class ProcessFollower(AnswersFollowing):
-    """The follower of one pipeline: it updates the answers from the ledger."""
+    """The follower that updates the answers of one pipeline from its ledger, in this process."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline, owner)
@@ -66,7 +70,10 @@ class ProcessFollower(AnswersFollowing):
         ]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
-        """Tell whether a merge fits this process's memory, by the size of the panes and of the files of answers."""
+        """Return True if a merge fits into this process's memory.
+
+        The size of the merge is the total size of the files with the new panes and of the files of answers.
+        """
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
             size += table_bytes(self.lake.table(self.name))
@@ -93,7 +100,10 @@ class ProcessFollower(AnswersFollowing):
                 self._hold(shares, touched, stamp)
 
     def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write the rows of queries, a few files at a time; a commit will put them in place of the touched files."""
+        """Write the rows of queries as files, and stage a commit that replaces the touched files with the new files.
+
+        A few files are written at a time.
+        """
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
         each = (part for reader in readers for part in cut_into_files(reader))
         files = some_at_once(partial(self.lake.write_files, self.name), each)
@@ -101,30 +111,36 @@ class ProcessFollower(AnswersFollowing):
 
     @contextmanager
     def _panes(self, since: int | None, until: int) -> Iterator[Relation]:
-        """Name a relation of the panes that the ledger gained from one snapshot to another."""
+        """Yield the name of a relation of the panes that the ledger gained between two snapshots."""
         scan = self._gaining(since, until)
         with scan_files(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
             yield rows
 
     def _gaining(self, since: int | None, until: int) -> Scan:
-        """Return the scan of the panes that the ledger gained from one snapshot to another."""
+        """Return the scan of the panes that the ledger gained between two snapshots."""
         loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
         if since is None:
             return loaded.scan(row_filter=panes, snapshot_id=until)
-        # The scan reads the files in which rows were appended, even if a compaction has merged the files since.
+        # The scan reads the files that each append added, even if a compaction has since merged them.
         return loaded.incremental_append_scan(
             from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
         )
 
     @property
     def _fresh(self) -> Query:
-        """The query of the answers of panes where there are no answers yet, one pane to a window, and no retraction."""
+        """The query of the answers if the table has no answers yet.
+
+        The ledger must have one pane per window, and no retractions.
+        """
         answers = pane_answers(self.pipeline, _LEDGER)
         return Query(f"SELECT {join_items(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
     @contextmanager
     def _ends(self, rows: Relation) -> Iterator[Relation]:
-        """Name a table of the ends of windows in the ledger's rows, with the number of panes for each end."""
+        """Yield the name of a table of the distinct window ends in the ledger rows.
+
+        The table has the number of panes for each window end.
+        """
         name = Relation(f"tailrace_ends_{uuid.uuid4().hex[:12]}")
         panes = f"FROM {rows} WHERE kind = '{PANE}'"
         self.connection.execute(
@@ -136,7 +152,7 @@ class ProcessFollower(AnswersFollowing):
             self.connection.execute(f"DROP TABLE {name}")
 
     def _shares(self, ends: Relation) -> list[str]:
-        """Write the conditions on a window's end that cut the panes into shares of about `PANES_A_SHARE`."""
+        """Return SQL conditions on the window end that divide the panes into portions of about `PANES_A_SHARE`."""
         before = "SUM(panes) OVER (ORDER BY window_end) - panes"
         cuts = self.connection.execute(
             f"SELECT epoch_us(MIN(window_end)) FROM (SELECT window_end, ({before}) // {PANES_A_SHARE} AS share "
@@ -148,7 +164,7 @@ class ProcessFollower(AnswersFollowing):
         return [f"{first} AND {last}" for first, last in zip(firsts, lasts, strict=True)]
 
     def _touched(self, table: Table, changed: Relation) -> list[FileScanTask]:
-        """Find the files of answers whose range of window time holds the end of a changed window."""
+        """Find the files of answers whose range of window ends contains the end of a changed window."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
@@ -162,17 +178,23 @@ class ProcessFollower(AnswersFollowing):
 
     @property
     def _merged(self) -> Query:
-        """The query of the touched files' rows after the merge: each window's highest version, if not retracted."""
+        """The query of the touched files' rows after the merge.
+
+        The rows are the highest version of each window, unless this version is retracted.
+        """
         own = join_items(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest_answers(self.pipeline, _LEDGER)})"
         both = Query(f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held")
-        # Only a higher version replaces a row: of equal versions, the row in the table stays (rule V1).
+        # Only a higher version replaces a row. If the versions are equal, the row in the table stays (rule V1).
         newest = first_of(bracketed(both), [*key_names(self.pipeline), *SPAN], [*NEWEST, "_new"])
         return Query(f"SELECT {own} FROM ({newest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
 def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut rows in the order of window ends into files; rows with the same end stay together up to `MOST_ALIKE`."""
+    """Split rows, which are sorted by window end, into one table per file.
+
+    Rows with the same window end stay in the same file, up to `MOST_ALIKE` rows.
+    """
     left: pa.Table | None = None
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -185,9 +207,9 @@ def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _cut(rows: pa.Table) -> int | None:
-    """Find the place to cut rows: after `ROWS_A_FILE`, where the end next changes.
+    """Find the row at which to start the next file: the first row after `ROWS_A_FILE` rows that has another window end.
 
-    None if more rows are needed first.
+    Returns None if more rows must be read first.
     """
     ends = rows["window_end"]
     differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()
@@ -197,9 +219,9 @@ def _cut(rows: pa.Table) -> int | None:
 
 
 def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
-    """Read the first and the last end of a window in a file from its statistics, in microseconds.
+    """Return the lowest and the highest window end in a file, in microseconds, from the file's statistics.
 
-    None where they lack it.
+    Returns `(None, None)` if the statistics lack the window ends.
     """
     number = table.schema().find_field("window_end").field_id
     low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))

@@ -1,4 +1,4 @@
-"""Answer a person's query in DuckDB's own SQL; DuckDB's extension reads the Iceberg tables."""
+"""Run a user's query in DuckDB's own SQL. DuckDB's Iceberg extension reads the tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tailrace.lake.schema.lake_errors import LakeError
 
 
 def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
-    """Run a query on DuckDB, over each table as it is now or as of an epoch, and return the rows.
+    """Run a query on DuckDB and return its rows. Tables are read as they are now, or as they were after `epoch`.
 
-    The query can read no other files. Raises `QueryError` for SQL that DuckDB refuses or that does more than read, and
-    `LakeError` where an extension of DuckDB is missing.
+    The query can read no files other than the tables' files. Raises `QueryError` if DuckDB refuses the SQL or if the
+    SQL does more than read. Raises `LakeError` if a DuckDB extension is missing.
     """
     there = tables(lake)
     views, snapshots = plan_reading(lake, query, epoch)
@@ -51,7 +51,7 @@ def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
 
 
 def _elsewhere(table: Table, snapshot: int | None) -> Iterator[str]:
-    """Yield the files of a table that are outside of its folder."""
+    """Yield the paths of a table's files that are outside the table's folder."""
     own = table.location().rstrip("/") + "/"
     for task in table.scan(snapshot_id=snapshot).plan_files():
         for file in (task.file, *task.delete_files):
@@ -60,9 +60,10 @@ def _elsewhere(table: Table, snapshot: int | None) -> Iterator[str]:
 
 
 def _access() -> str:
-    """Write the SQL of DuckDB's secret for S3, with the credentials and the server that AWS's tools find.
+    """Return the SQL statement that creates DuckDB's secret for S3.
 
-    Raises `LakeError` where there are no credentials.
+    The secret contains the credentials and the endpoint from the AWS configuration. Raises `LakeError` if there are no
+    credentials.
     """
     try:
         import boto3

@@ -1,7 +1,8 @@
-"""Run a computation on DuckDB: the state of its keys is a table of the database, and the step runs in this process.
+"""Run a computation on DuckDB.
 
-Only keys with a record or a due timer go through the step of an epoch; the others are only scanned. The table is a
-cache of the ledger's partials: after a failure between two steps it is restored from the ledger.
+The state of the computation's keys is a table of the database, and the step runs in Python in this process. An epoch's
+step processes only the keys that have a record or a due timer; other keys are only scanned. The table of keys is a
+cache of the partials in the ledger. After a failure in the middle of an epoch, the table is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -43,18 +44,21 @@ from tailrace.sql.terms import Query, Relation, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class DuckKeyState(EpochState):
-    """The state of the keys after an epoch. `loop` has the ledger's rows of the records that the epoch fed back."""
+    """The state of a computation's keys after an epoch.
+
+    `loop` contains the ledger rows of the records that the epoch fed back.
+    """
 
     loop: pa.Table
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight in the feedback loop."""
+        """The number of records in flight in the computation's feedback loop."""
         return int(self.loop.num_rows)
 
 
 class DuckKeys(DuckProducer):
-    """A computation on DuckDB, for small work. Bundles are Arrow tables."""
+    """The implementation of `Side` for computations on DuckDB, for small work. Bundles are Arrow tables."""
 
     holds = True
 
@@ -84,7 +88,7 @@ class DuckKeys(DuckProducer):
             return self.restore(rows, clock)
 
     def restore(self, ledger: Relation, clock: Clock) -> DuckKeyState:
-        """Restore the state after the epoch of `clock` from a relation of ledger rows."""
+        """Restore the keys' state as it was after the epoch of `clock`. `ledger` is a relation of ledger rows."""
         self.connection.execute(self._made)
         text = in_duckdb_once(restored_keys(self.computation, ledger, clock.epoch))
         self.connection.execute(f"INSERT INTO {self._table} BY NAME {text}")
@@ -142,20 +146,20 @@ class DuckKeys(DuckProducer):
         return self._least(WALL)
 
     def close(self) -> None:
-        """Drop the table of keys, and the cached claims."""
+        """Drop the table of keys and the cache of claims."""
         if self._known is not None:
             self._known.close()
         self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claims(self, claiming: Claiming) -> KnownClaims:
-        """Return the cache of the registry's claims; the first call opens it."""
+        """Return the cache of the registry's claims. The first call creates the cache."""
         if self._known is None:
             self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
         return self._known
 
     @cached_property
     def _touched(self) -> str:
-        """The query of the keys with a due timer, or with a record in the bundle or in flight."""
+        """The query of the keys that have a due timer, a record in the bundle, or a record in flight."""
         keys = [quoted(name) for name in self.computation.key]
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
@@ -165,7 +169,7 @@ class DuckKeys(DuckProducer):
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
-        """Register an epoch's records, the records in flight and the clock as relations, during the block."""
+        """Register an epoch's records, records in flight, and clock as relations for the duration of the block."""
         now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
         self.connection.register(self._bundle, records)
@@ -179,7 +183,11 @@ class DuckKeys(DuckProducer):
     def _parts(
         self, touched: int, records: pa.Table, in_flight: pa.Table
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """Yield the state, the records and the records in flight of as many keys at a time as may be objects."""
+        """Divide the epoch's keys into parts.
+
+        For each part, yield three tables: the keys' states, their records, and their records in flight. A part is small
+        enough to convert its rows to Python objects.
+        """
         count = touched + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
         if parts == 1:
@@ -207,7 +215,10 @@ class DuckKeys(DuckProducer):
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
-    """Mark the productions at some places, which are few, as `claimed` in an epoch's rows."""
+    """Set the kind of the productions at the positions `places` to `claimed`, in the ledger rows of an epoch.
+
+    There are only a few such positions.
+    """
     produced = pc.indices_nonzero(pc.equal(rows["kind"], PRODUCTION))
     made = zip(*(rows[name].take(produced).to_pylist() for name in CLAIM_PLACE), strict=True)
     gone = [at for at, place in zip(produced.to_pylist(), made, strict=True) if place in places]

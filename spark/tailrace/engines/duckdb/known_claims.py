@@ -1,7 +1,7 @@
-"""Cache the claims of a registry in this process, so each commit of the registry is read once.
+"""Cache the claims of a registry in this process, so that each commit of the registry is read only once.
 
-A registry has a file for each epoch of each claimant. The cache is a table of the database, so it may spill. It is as
-of one snapshot: where the registry no longer has that snapshot, the claims are read again.
+A registry has one file per epoch of each claimant. The cache is a table of the database, so DuckDB can spill it. The
+cache reflects one snapshot of the registry. If the registry no longer has that snapshot, the claims are read again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
-"""The microseconds before a requested event time at which reading begins, so later requests find their claims."""
+"""The cache starts this many microseconds before the first requested event time, so that later requests find their
+claims.
+"""
 
 MOST = 1_000_000
-"""The maximum number of cached claims; beyond it the cache is emptied, and the requested claims are read again."""
+"""The maximum number of cached claims. If the cache contains more claims, it is emptied, and only the requested claims
+are read again.
+"""
 
 
 class KnownClaims:
-    """The cached claims of one registry."""
+    """The cache of one registry's claims."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, registry: str) -> None:
         self.connection, self.lake, self.registry = connection, lake, registry
@@ -35,26 +39,30 @@ class KnownClaims:
         self._first = END_OF_TIME
 
     def as_of(self, snapshot: int | None, first: int) -> Relation:
-        """Name a relation of all claims as of a snapshot from an event time, in microseconds, on."""
+        """Return a relation of the registry's claims at a snapshot.
+
+        The relation contains all claims with event times from `first` on, in microseconds. Earlier claims may also be
+        in the relation.
+        """
         if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))
         self._at = snapshot
         return self._table
 
     def close(self) -> None:
-        """Drop the table."""
+        """Drop the table with the cached claims."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
         self._at = None
 
     def _gained(self, snapshot: int | None) -> bool:
-        """Read the claims committed since the cached snapshot.
+        """Read the claims that were committed after the cached snapshot.
 
-        Tell whether the registry still has all those commits.
+        Returns False if the registry no longer has all commits since that snapshot.
         """
         if snapshot == self._at:
             return True
         loaded = self.lake.table(self.registry)
-        # The scan reads the files in which rows were appended, even if a compaction has merged the files since.
+        # The scan reads the files that each append added, even if a compaction has since merged them.
         scan = loaded.incremental_append_scan(
             from_snapshot_id_exclusive=self._at, to_snapshot_id_inclusive=snapshot, row_filter=self._filter
         )

@@ -1,4 +1,7 @@
-"""Definitions on DuckDB that produce records for others: the base of all of them, maps, and joins."""
+"""Run maps and joins on DuckDB.
+
+This module also defines the base class of all definitions whose output other definitions read.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class DuckProducer:
-    """A definition on DuckDB that produces records for others. Weak productions are not kept in the ledger."""
+    """The base class for folding, on DuckDB, a definition whose output other definitions read.
+
+    Weak productions are not stored in the ledger.
+    """
 
     connection: Connection
     lake: Lake
@@ -70,7 +76,7 @@ class DuckProducer:
 
 
 class DuckRows(DuckProducer, RowSide[pa.Table]):
-    """A stream's map or join on DuckDB, for small work."""
+    """The base class of `DuckMap` and `DuckJoin`, which fold a stream's map or join on DuckDB, for small work."""
 
     definition: Windowless
 
@@ -80,7 +86,7 @@ class DuckRows(DuckProducer, RowSide[pa.Table]):
 
 
 class MapExecution(Stepping):
-    """The step of a map on a connection: one query makes the ledger's rows from a bundle."""
+    """The step of a map on a DuckDB connection: one query computes the ledger rows from a bundle."""
 
     def __init__(self, connection: Connection, definition: Map, steps: Steps | None = None) -> None:
         super().__init__(connection, definition, steps)
@@ -89,9 +95,10 @@ class MapExecution(Stepping):
         self._stepped = None if steps is not None else query_steps(definition, self._names["bundle"], columns)
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
-        """Make the rows that an epoch writes to the ledger, with the rows of rejected records."""
+        """Compute the rows that an epoch writes to the ledger, including the rows of rejected records."""
         if (own := self._stepped) is not None:
-            # Rejected records are found by the columns that decide, so no other column is copied for them.
+            # Only the columns that decide about rejection are read to find the rejected records, so no other columns
+            # are copied.
             good, bad = (accepted_records(own), bracketed(rejected_records(own))) if may_fail(self.map) else (own, None)
             return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)
         taken, name = self._prepared(bundle), self._names["bundle"]
@@ -101,7 +108,11 @@ class MapExecution(Stepping):
         self, records: pa.Table, good: Relation, others: pa.Table | None, bad: Relation | None, clock: Clock,
         generation: int,
     ) -> pa.Table:  # fmt: skip
-        """Compute the ledger rows of `good` (accepted, over `records`) and of `bad` (rejected, over `others`)."""
+        """Compute the ledger rows of accepted and of rejected records.
+
+        `good` selects the accepted records from the table `records`. `bad` selects the rejected records from the table
+        `others`.
+        """
         made = self._queried(records, in_duckdb_once(map_rows.of_epoch(self.map, good, clock, generation)))
         if others is None or bad is None:
             return self._typed(made)
@@ -110,7 +121,7 @@ class MapExecution(Stepping):
 
 
 class DuckMap(MapSide[pa.Table], DuckRows):
-    """A map on DuckDB."""
+    """The implementation of `Side` for maps on DuckDB."""
 
     definition: Map
 
@@ -125,9 +136,11 @@ class DuckMap(MapSide[pa.Table], DuckRows):
 
 
 class DuckJoin(JoinSide[pa.Table], DuckRows):
-    """A join on DuckDB: the kept records of each side are a table of the database, which each epoch changes.
+    """The implementation of `Side` for joins on DuckDB.
 
-    The tables are a cache of the logs: after a failure between two steps they are restored from the logs.
+    For each input of the join, a database table contains the records that the join keeps. The two tables are a cache of
+    the logs, and each epoch updates them. After a failure in the middle of an epoch, the tables are restored from the
+    logs.
     """
 
     definition: Join
@@ -180,7 +193,7 @@ class DuckJoin(JoinSide[pa.Table], DuckRows):
         return SteppedRows(rows.cast(self.schema), EpochState(clock, state.generation, self._count()))
 
     def close(self) -> None:
-        """Drop the tables of kept records."""
+        """Drop the tables that contain the kept records of the join's two inputs."""
         for table in self._held.values():
             self.connection.execute(f"DROP TABLE IF EXISTS {table}")
 

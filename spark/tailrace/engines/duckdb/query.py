@@ -1,8 +1,8 @@
-"""Answer a person's Spark SQL in this process, where DuckDB gives all parts of the query the same meaning.
+"""Run a user's Spark SQL query on DuckDB in this process, if every part of the query has the same meaning in DuckDB.
 
-A query may use all of Spark's SQL, and the two engines differ in surprising ways: in rounding, in divisions by zero, in
-the text of instants. So DuckDB takes a query only if every part of it, even the names of its columns, is known to have
-the same meaning; any other query goes to Spark.
+A query may use all of Spark's SQL, and the two engines differ in surprising ways: in rounding, in division by zero, and
+in the text form of instants. DuckDB therefore runs a query only if every part of the query, including the column names,
+is known to have the same meaning. Any other query is run on Spark.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ ALIKE: frozenset[type[exp.Expr]] = frozenset(
         exp.Avg,
     }
 )  # fmt: skip
-"""The syntax that has the same meaning on both engines. A query on which DuckDB fails goes to Spark."""
+"""The syntax that has the same meaning on both engines. If DuckDB fails on a query, the query is run on Spark."""
 
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?)?")
 
 _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
-"""The functions for which Spark names a column by the text of the call, such as `sum(rides)`."""
+"""The functions for which Spark derives a column's name from the text of the call, such as `sum(rides)`."""
 
 
 def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
-    """Answer a query on DuckDB, with the choice of DuckDB; or return the reason for Spark, as a clause for people.
+    """Run a query on DuckDB; return its rows and the `EngineChoice`, or the reason why Spark must run the query.
 
-    With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, `EpochError`
-    where a table has no snapshot of the epoch, and `QueryError` where the lake lacks a table that the query names.
+    The reason is a human-readable clause. If `epoch` is given, each table is read as it was after that epoch. Raises
+    `LakeError` if there is no lake, `EpochError` if a table has no snapshot of the epoch, and `QueryError` if the lake
+    lacks a table that the query names.
     """
     policy = EnginePolicy.of(lake.settings)
     if policy.engine is Engine.SPARK:
@@ -91,13 +92,16 @@ def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Tab
             lock(connection, map(path_of, filter(is_local, files)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
-            # Spark then reports the error, about Spark's SQL.
+            # Spark then runs the query and reports the error in terms of Spark's SQL.
             return "DuckDB does not take it"
     return _typed(found), choice
 
 
 def _parsed(query: str) -> exp.Expr | None:
-    """Parse a query and name its columns as Spark does; None where a part of it may have another meaning on DuckDB."""
+    """Parse a query and name its columns as Spark does.
+
+    Returns None if some part of the query may have another meaning in DuckDB.
+    """
     try:
         trees = sqlglot.parse(query, read="spark")
     except (SqlglotError, RecursionError):
@@ -106,7 +110,7 @@ def _parsed(query: str) -> exp.Expr | None:
     if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):
         return None
     if tree.find(exp.Join) and any(item.is_star for one in tree.find_all(exp.Select) for item in one.selects):
-        # The columns of a star are in another order where tables are joined by the names of columns.
+        # The engines order the columns of a `*` differently if a join is by column names (`USING` or `NATURAL`).
         return None
     for place, item in enumerate(tree.selects):
         if isinstance(item, exp.Column | exp.Alias | exp.Star):
@@ -130,15 +134,15 @@ def _alike(node: exp.Expr) -> bool:
 
 
 def _instant(cast: exp.Cast) -> bool:
-    """Tell whether a cast is of a literal instant or day, in a form that both engines read alike."""
+    """Return True if a cast converts a literal instant or day whose form both engines parse to the same value."""
     written = isinstance(cast.this, exp.Literal) and cast.this.is_string and _WRITTEN.fullmatch(cast.this.name)
     return bool(written) and cast.to.this in _TIMES
 
 
 def _name(item: exp.Expr) -> str | None:
-    """Name an unnamed column as Spark does if it is a count, a sum or the like of one column.
+    """Return the name that Spark gives to an unnamed count, sum, minimum, maximum or mean of one column.
 
-    None for any other column.
+    Returns None for any other column.
 
     >>> _name(sqlglot.parse_one("COUNT(*)")), _name(sqlglot.parse_one("sum(a)")), _name(sqlglot.parse_one("a + 1"))
     ('count(1)', 'sum(a)', None)
@@ -152,7 +156,7 @@ def _name(item: exp.Expr) -> str | None:
 
 
 def _typed(rows: pa.Table) -> pa.Table:
-    """Cast sums of whole numbers to 64 bits, the type that Spark gives them."""
+    """Cast sums of whole numbers to 64 bits, the type that Spark uses for such sums."""
 
     def fields() -> Iterator[pa.Field]:
         for field in rows.schema:

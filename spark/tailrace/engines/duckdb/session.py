@@ -1,6 +1,7 @@
-"""Do a run in this process: pyiceberg selects the files to read and commits, and DuckDB computes. No JVM is started.
+"""Execute a run in this process: pyiceberg selects the files to read and commits, and DuckDB computes.
 
-Relations are views and tables of the session's database, so rows that do not fit the memory limit spill.
+No JVM is started. Relations are views and tables of the session's database, so rows that exceed the memory limit are
+spilled to disk.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ from tailrace.sql.records.selections import FAILED, step_query
 from tailrace.sql.terms import Condition, Query, Relation, all_of, new_relation
 
 ROWS_A_CALL = 200_000
-"""The approximate number of rows for one call of a Python function, which turns them into objects."""
+"""The approximate number of rows per call of a Python function. Each call converts its rows to Python objects."""
 
 
 class DuckGathering:
-    """A table of the database that collects the ledger rows of epochs; many epochs are inserted at once."""
+    """A table of the database that collects the ledger rows of several epochs.
+
+    Rows of several epochs are inserted together.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:
         self.connection, self.relation = connection, relation
@@ -64,7 +68,7 @@ class DuckGathering:
 
 
 class DuckSession:
-    """A run's session on DuckDB, for small work."""
+    """The session of a run on DuckDB, for small work."""
 
     direct = True
 
@@ -76,7 +80,10 @@ class DuckSession:
         *,
         threads: int | None = None,
     ) -> None:
-        """Open the session on `database`, or on a new database with so many threads, or one for each core."""
+        """Open the session on `database`, or on a new database if `database` is None.
+
+        A new database uses `threads` threads, or one thread per core if `threads` is None.
+        """
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[Relation, ExitStack] = {}
 
@@ -86,11 +93,11 @@ class DuckSession:
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
     def has(self, relation: Relation) -> bool:
-        """Tell whether a relation is of this session."""
+        """Return True if a relation belongs to this session."""
         return relation in self._relations
 
     def read_by(self, text: Query | Relation) -> frozenset[Relation]:
-        """Return the relations of this session that a query reads."""
+        """Return the set of this session's relations that a query reads."""
         return text.reads & self._relations.keys()
 
     def table(
@@ -109,7 +116,7 @@ class DuckSession:
         return self._taken_over(rows)
 
     def lent(self, rows: pa.Table) -> Relation:
-        """Name a relation of rows that stay in Arrow's memory, outside of DuckDB's memory limit."""
+        """Return a relation over rows that stay in Arrow's memory, outside DuckDB's memory limit."""
         held = ExitStack()
         name = held.enter_context(register(self.connection, rows))
         self._relations[name] = held
@@ -119,7 +126,7 @@ class DuckSession:
         return self._named("VIEW", in_duckdb_once(text))
 
     def called(self, relation: Relation, text: Query) -> None:
-        """Make a query a view with this name."""
+        """Create a view of a query under the name `relation`."""
         self._named("VIEW", in_duckdb_once(text), relation)
 
     def materialized(self, text: Query) -> Relation:
@@ -132,7 +139,10 @@ class DuckSession:
         return self.tallied(self.materialized(text), counts)
 
     def tallied(self, relation: Relation, counts: Mapping[str, Condition]) -> CountedRelation:
-        """Count the rows of a computed relation that meet each condition."""
+        """For each condition, count the rows of a relation that meet the condition.
+
+        The relation's rows must already be computed.
+        """
         items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
         (row,) = self.rows(Query(f"SELECT {items} FROM {relation}"))
         return CountedRelation(relation, {name: int(row[name]) for name in counts})
@@ -183,7 +193,7 @@ class DuckSession:
         return DuckSide(self.lake, execution_of(self.connection, pipeline), self.choice)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[pa.Table]:
-        # Copied once, as each query of the view would open all files.
+        # The rows are copied once, because otherwise each epoch's query would open all files again.
         rows = self.materialized(text)
         for epoch in epochs:
             yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
@@ -215,29 +225,33 @@ class DuckSession:
             self.connection.close()
 
     def _called(self, relation: Relation, step: Any, types: dict[str, str]) -> Relation:
-        """Call a step's Python function for each record, and return a relation of the resulting records."""
+        """Call a step's Python function for each record, and return a relation of the records returned by the calls."""
         reader = self._read(all_of(relation))
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, step_calls(step, types, schema)(reader)))
 
     def _taken(self, relation: Relation, step: ElementWise, types: Mapping[str, str]) -> Relation:
-        """Take records through a step in SQL."""
+        """Run a step on a relation's records in SQL."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
         text = step_query(step, relation, types, columns, failing=FAILED in columns)
         assert text is not None, f"{step!r} is a step for Spark"
         return self.view(text)
 
     def fetched(self, text: Query) -> pa.Table:
-        """Fetch all rows of a query that has few, such as the rows of an epoch."""
+        """Fetch all rows of a query that returns only a few rows, such as the rows of an epoch."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
     def _read(self, text: Query) -> pa.RecordBatchReader:
-        """Read the rows of a query in batches, on another connection, as this one writes results meanwhile."""
+        """Read the rows of a query in batches.
+
+        The query runs on a separate connection, because results are written on the session's connection at the same
+        time.
+        """
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
     def _named(self, kind: str, text: str, name: Relation | None = None) -> Relation:
-        """Make a view or a table of a query in DuckDB's dialect."""
+        """Create a view or a table from a query in DuckDB's dialect, and return the name of the view or table."""
         name = name or new_relation()
         self.connection.execute(f"CREATE {kind} {name} AS {text}")
         held = ExitStack()

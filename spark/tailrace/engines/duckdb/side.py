@@ -1,4 +1,7 @@
-"""Run a stage of a stream on DuckDB: its state is restored from the ledger, and this process writes its rows."""
+"""Run one stage of a stream on DuckDB.
+
+The stage's state is restored from the ledger, and this process writes the stage's ledger rows.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tailrace.sql.terms import Condition, Query, Relation
 
 
 class DuckSide:
-    """A stage on DuckDB, for small work. Bundles are Arrow tables."""
+    """The implementation of `Side` for a stage of a pipeline on DuckDB, for small work. Bundles are Arrow tables."""
 
     direct = True
 
@@ -45,7 +48,8 @@ class DuckSide:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> EpochState:
-        # A backfill may have corrected the restored state; later stages read its corrections with the next epoch.
+        # A backfill may have corrected the restored state. A later stage reads these corrections together with the next
+        # epoch.
         self._restored_at = clock.epoch
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scan_table(self.connection, self.lake, self.ledger, where, snapshot) as rows:
@@ -67,7 +71,7 @@ class DuckSide:
         return EpochCounts.of_groups(groups, stepped.state.count)
 
     def _counted(self, query: Query) -> list[dict[str, Any]]:
-        """Count the ledger rows of a query as `count_rows` does."""
+        """Count the ledger rows that a query returns, in the same groups as `count_rows`."""
         by, own = ", ".join(GROUPED_BY), f", COUNT({UNANSWERED}) AS {UNANSWERED}" if self.pipeline.leaves else ""
         text = in_duckdb_once(Query(f"SELECT {by}, COUNT(*) AS rows{own} FROM ({query}) GROUP BY {by}"))
         found: list[dict[str, Any]] = self.connection.execute(text).to_arrow_table().to_pylist()
@@ -90,7 +94,10 @@ class DuckSide:
         return self._read(sent_with(epoch, after), epoch - 1 if after is None else after, epoch)
 
     def _read(self, which: Condition, first: int, last: int) -> pa.Table:
-        """Return the records that a later stage reads, from the ledger rows of some epochs."""
+        """Return the records that a later stage reads from this stage.
+
+        The records are computed from those ledger rows of the epochs `first` to `last` that meet the condition `which`.
+        """
         where = every(equal("kind", PANE), above("epoch", first - 1), at_most("epoch", last))
         with scan_table(self.connection, self.lake, self.ledger, where) as rows:
             found = self.connection.execute(in_duckdb(Query(f"SELECT * FROM {rows} WHERE {which}")))
@@ -101,7 +108,7 @@ class DuckSide:
 
 
 def execution_of(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
-    """Return the execution that a definition takes on DuckDB."""
+    """Open the execution of a pipeline on DuckDB: in SQL, in SQL with assigned windows, or in Python."""
     return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 
 

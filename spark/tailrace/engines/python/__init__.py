@@ -1,1 +1,1 @@
-"""Run a definition's own Python code over Arrow tables, independently of the engine that provides the tables."""
+"""Run a definition's own Python code over Arrow tables, whichever engine the tables come from."""

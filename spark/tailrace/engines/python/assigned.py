@@ -1,4 +1,4 @@
-"""Call a definition's own windowing for each record of Arrow tables, and make a column of the windows."""
+"""Call user-defined windowing code for each record of Arrow tables, and build a column of the assigned windows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tailrace.model.base.errors import RecordError
 from tailrace.model.definition.pipeline import Pipeline
 
 BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
-"""The type of a record's windows, in microseconds."""
+"""The type of the list of a record's windows, with bounds in microseconds."""
 
 _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 
 class AssignedWindows(NamedTuple):
-    """The windows of each record, as lists of bounds in microseconds, and the reasons for which records are rejected.
+    """The windows of each record, as a list of bounds in microseconds, and the reason if the record is rejected.
 
-    A rejected record is in no window; the reason of another record is null.
+    A rejected record has no windows. The reason is null if the record is not rejected.
     """
 
     windows: pa.Array
@@ -29,7 +29,7 @@ class AssignedWindows(NamedTuple):
 
 
 def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> AssignedWindows:
-    """Assign windows to each record."""
+    """Call the pipeline's windowing code for each record, and return the windows and the reasons for rejections."""
     own, reasons = pa.table({name: records[name] for name in pipeline.columns}), dict[int, str]()
     times, assign = columns.micros(records[pipeline.log.event_time]), pipeline.windows_of
     with no_search_for_cycles():
@@ -52,9 +52,9 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
 def assigning_calls(
     pipeline: Pipeline, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that makes rows of `schema` from records, with their windows and the reasons for rejection.
+    """Return a function that converts batches of records to batches of `schema`, with the windows of each record added.
 
-    The last two columns of the schema are `WINDOWS` and `FAILED`.
+    The last two columns of `schema` are `WINDOWS` (the windows) and `FAILED` (the reason if the record is rejected).
     """
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

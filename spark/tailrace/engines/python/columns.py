@@ -1,4 +1,7 @@
-"""Convert Arrow columns to the model's values and back, a column at a time: Arrow itself is slow with instants."""
+"""Convert Arrow columns to the model's Python values and back, one column at a time.
+
+Arrow's own conversion of instants is slow.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 def values(column: Column) -> list[Any]:
-    """Convert a column to Python values; instants are in UTC.
+    """Convert a column to a list of Python values. Instants become datetimes in UTC.
 
     >>> values(pa.array([0, None], pa.timestamp("us", "UTC")))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
@@ -27,13 +30,13 @@ def values(column: Column) -> list[Any]:
 
 
 def micros(column: Column) -> list[Any]:
-    """Convert a column of instants to microseconds."""
+    """Convert a column of instants to a list of microseconds."""
     found: list[Any] = column.cast(pa.int64()).to_pylist()
     return found
 
 
 def rows(columns: Iterable[Column], count: int) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the `count` rows of the columns; without columns, the rows are empty tuples."""
+    """Iterate over the `count` rows of the columns as tuples. If there are no columns, the tuples are empty."""
     found = [values(column) for column in columns]
     return zip(*found, strict=True) if found else iter([()] * count)
 
@@ -45,7 +48,7 @@ def mappings(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of a schema from mappings; a column that is in no mapping is null.
+    """Build a batch with a given schema from mappings. A column is null if no mapping contains the column's name.
 
     >>> schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "told": pa.string()})
     >>> mappings(pa.Table.from_batches([batch_of([{"n": 1, "at": None}], schema)]))
@@ -61,14 +64,14 @@ def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 
 def fields(column: Column) -> Iterator[Column]:
-    """Iterate over the columns of a struct's fields, in order."""
+    """Iterate over the fields of a struct column; each field is returned as a column, in order."""
     return (pc.struct_field(column, place) for place in range(column.type.num_fields))
 
 
 def group_by_row(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Group the converted elements of a list column by row, as tuples.
+    """Group the elements of a list column into one tuple per row.
 
-    `elements` has the elements of all rows, in order.
+    `elements` contains the elements of all rows, in order, already converted to Python values.
     """
     left = iter(elements)
     return (tuple(islice(left, length or 0)) for length in pc.list_value_length(column).to_pylist())
@@ -85,12 +88,12 @@ def repeat_value(value: Any, count: int, type: pa.DataType) -> pa.Array:
 
 
 def structs(columns: Sequence[pa.Array], type: pa.StructType) -> pa.Array:
-    """Build a column of structs from the columns of the structs' fields."""
+    """Build a struct column from one column per field."""
     return pa.StructArray.from_arrays(columns, fields=list(type))
 
 
 def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
-    """Build a column of lists from the lists' lengths and the elements of all lists, in order."""
+    """Build a list column from the length of each list and a column with the elements of all lists, in order."""
     ends = [0, *accumulate(lengths)]
     if pa.types.is_large_list(type):
         return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), of, type=type)
@@ -98,6 +101,6 @@ def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of `count` rows of a schema; missing columns are null."""
+    """Build a batch of `count` rows with a given schema. Columns that are missing from `columns` are null."""
     made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)

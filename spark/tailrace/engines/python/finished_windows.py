@@ -1,4 +1,4 @@
-"""Compute the answers of finished input, and correct the states of windows, for combiners written in Python."""
+"""Compute the answers of finished input and correct the states of windows, for combiners that are written in Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 def window_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
-    """Return a function that makes a row of each record and window, with the record in a struct."""
+    """Return a function that yields one row for each record and each of the record's windows.
+
+    A struct column of the row contains the record.
+    """
     at, windows_of = pipeline.log.event_time, pipeline.windows_of
 
     def placed(record: dict[str, Any]) -> Iterator[Row]:
@@ -41,9 +44,9 @@ def window_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
 
 
 def rejecting_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
-    """Return a function that makes a row of each record that the definition's own code rejects, with the reason.
+    """Return a function that yields a row, with the reason, for each record that the definition's own code rejects.
 
-    The records have been through the steps.
+    The function's input is the records after the definition's steps.
     """
     at, windows_of = pipeline.log.event_time, pipeline.windows_of
 
@@ -59,7 +62,10 @@ def rejecting_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
 
 
 def answer_calls(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that computes the answers of some keys from the rows of `window_calls`."""
+    """Return a function that computes answers from rows of `window_calls`.
+
+    For each key in the function's input, the input must contain all rows of this key.
+    """
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
 
     def merged(a: Row, b: Row) -> Row:
@@ -91,7 +97,10 @@ def answer_calls(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], 
 
 
 def correction_calls(rules: Transition, written: BackfillVersion, schema: pa.Schema) -> OverBatches:
-    """Return a function that starts windows over for a backfill, from their computed accumulators and held states."""
+    """Return a function that computes the corrected states of windows for a backfill.
+
+    Each input row contains a window's accumulator as computed by the backfill, and the window's state from the ledger.
+    """
     correction = Correction(rules)
     now = {"watermark": written.watermark, "now": written.processing_time, "new_generation": written.generation}
 

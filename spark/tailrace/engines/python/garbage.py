@@ -1,4 +1,4 @@
-"""Switch Python's collector of cyclic garbage off during a step: no object of a step is in a cycle."""
+"""Turn off Python's cyclic garbage collector during a step, because a step creates no reference cycles."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_search_for_cycles() -> Iterator[None]:
-    """Switch the collector of cyclic garbage off for a block, so it does not search a step's many objects in vain.
+    """Turn off the cyclic garbage collector for a block.
 
-    Objects that are in no cycle are freed as usual. Of two steps at the same time, the first to begin switches the
-    collector on again.
+    The collector would search a step's many objects in vain. Objects that are not part of a reference cycle are freed
+    as usual. If two blocks overlap in time, the collector is turned on again when the block that began first ends.
     """
     searched = gc.isenabled()
     gc.disable()

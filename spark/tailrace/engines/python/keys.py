@@ -1,6 +1,7 @@
-"""Take the keys of a computation through an epoch by the reference step, between Arrow tables.
+"""Advance the keys of a computation by one epoch, with the model's reference step over Arrow tables.
 
-The caller gives only the keys that the epoch touches; the other keys stay where they are.
+The caller passes only the keys that the epoch's records, timers or fed-back records affect. All other keys stay in the
+caller's table.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DOMAINS = {domain.value: domain for domain in Domain}
 
 
 class KeyRows(NamedTuple):
-    """The result of an epoch for some keys: the states that remain after the epoch, and rows for the ledger."""
+    """The result of an epoch for some keys: the states of the remaining keys, and rows for the ledger."""
 
     states: pa.Table
     ledger: pa.Table
@@ -49,9 +50,10 @@ class KeyRows(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyStep:
-    """The step of one epoch; `states` and `ledger` are the schemas of a key's state and of the ledger.
+    """The step of one epoch of a computation.
 
-    Where a timer fails, the epoch fails if `stops` is set; otherwise the firing is rejected.
+    `states` is the schema of key states, and `ledger` the schema of ledger rows. If a timer's code fails, the firing of
+    the timer is rejected, or, if `stops` is true, the whole epoch fails.
     """
 
     computation: Computation
@@ -62,9 +64,14 @@ class KeyStep:
     stops: bool = False
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
-        """Step the keys `held` with the records of `bundle`, and with the records in flight, ledger rows in `loop`."""
+        """Run the step for the keys whose states are in `held`, and return the new states and the ledger rows.
+
+        `bundle` contains the new records of these keys. `loop` contains ledger rows of the records in flight to these
+        keys, or is None.
+        """
         with no_search_for_cycles():
-            # The step's objects are freed before the garbage collector runs again and searches them.
+            # The step runs in a separate function, so the step's objects are freed before the garbage collector is
+            # turned on and searches them.
             return self._stepped(held, bundle, loop)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
@@ -74,7 +81,7 @@ class KeyStep:
         return self._rows_of(outcome)
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
-        """Convert the records to the form of the step, a column at a time."""
+        """Convert the records to the input of the step, one column at a time."""
         found = {name: columns.values(bundle[name]) for name in (*self.computation.log.columns, *PLACE)}
         parts = [found[name] for name in self.computation.key]
         keys = zip(*parts, strict=True) if parts else [()] * bundle.num_rows
@@ -145,15 +152,16 @@ class KeyStep:
         return {name: pa.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
-        """Find a key's next due times in event time and in processing time, and the oldest time that it holds.
+        """Find a key's next due times in event time and processing time, and the oldest event time that the key holds.
 
-        The three times are in microseconds, or None.
+        All three times are in microseconds. A time is None if the key has no timer or waiting record that determines
+        this time.
         """
         due: int | None = None
         wall: int | None = None
         holds: int | None = None
         for timer in state.timers:
-            # Timers are sorted by time, so the first timer of a domain is the next one.
+            # Timers are sorted by time, so the first timer of each time domain is the next one to fire.
             if timer.domain is EVENT:
                 due = timer.time if due is None else due
             else:
@@ -169,7 +177,7 @@ class KeyStep:
         self, keys: Sequence[Key], arrays: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
     ) -> pa.RecordBatch:
         if len(work) < len(keys):
-            # A key whose records all came too late has no new state.
+            # If all new records of a key are late, the key has no new state to write.
             places = [place for place, key in enumerate(keys) if key in work]
             arrays = {name: column.take(pa.array(places, pa.int64())) for name, column in arrays.items()}
             gone, keys = [place >= left for place in places], [keys[place] for place in places]
@@ -217,7 +225,10 @@ class KeyStep:
         self, kind: str, keys: Sequence[Key], times: Sequence[int], values: Mapping[str, Sequence[Any]],
         arrays: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> pa.RecordBatch:  # fmt: skip
-        """Make rows of the ledger with keys and event times, from values and from columns that are made already."""
+        """Build ledger rows of one kind with keys and event times.
+
+        `values` contains other columns as Python values, and `arrays` contains other columns as Arrow arrays.
+        """
         at = columns.instants(times, self.ledger.field(PANE_TIME).type)
         own = self._key_columns(keys) | self._arrays(values) | dict(arrays)
         return self._rows(kind, len(keys), own | {PANE_TIME: at})
@@ -230,7 +241,7 @@ class KeyStep:
         return {name: pa.array(made, self.ledger.field(name).type) for name, made in values.items()}
 
     def _rows(self, kind: str, count: int, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Make rows of the ledger of one kind, for this epoch."""
+        """Build `count` ledger rows of one kind, with this epoch's number and processing time."""
         now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
         own = {
             "kind": columns.repeat_value(kind, count, self.ledger.field("kind").type),
@@ -241,7 +252,7 @@ class KeyStep:
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
-    """Read the keys' states from their rows."""
+    """Read the state of each key from the rows of a state table."""
     count, names = held.num_rows, list(computation.fields)
     keys = columns.rows((held[name] for name in computation.key), count)
     values = columns.rows(columns.fields(held["state"]) if names else (), count)

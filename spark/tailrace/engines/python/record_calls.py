@@ -1,4 +1,4 @@
-"""Call a definition's own code for each record of Arrow batches."""
+"""Call a definition's own Python code for each record of Arrow batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function from Arrow batches to Arrow batches; a batch is given out only after the one before it was taken."""
+"""A function that maps Arrow batches to Arrow batches. The function yields one batch at a time, and computes the next
+batch only when the caller asks for it.
+"""
 
 
 def over_records(call: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], schema: pa.Schema) -> OverBatches:
-    """Return a function that calls another one for each record of batches; the result has the rows of all calls."""
+    """Return a function that calls `call` for each input record and yields batches of all rows that `call` returns."""
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -27,9 +29,10 @@ def over_records(call: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], 
 
 
 def step_calls(step: Each, types: dict[str, str], schema: pa.Schema) -> OverBatches:
-    """Return a function that calls a step; a record that the step rejects goes on with the reason in `FAILED`.
+    """Return a function that calls a step for each record.
 
-    No step is called for a record that an earlier step rejected.
+    If the step rejects a record, the record's column `FAILED` contains the reason. A record that an earlier step
+    rejected is passed through without a call.
     """
 
     def made(record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:

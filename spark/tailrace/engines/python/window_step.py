@@ -1,4 +1,4 @@
-"""Advance open windows by one epoch with the reference step itself, with Arrow tables as input and output."""
+"""Advance open windows by one epoch, with the model's reference step over Arrow tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tailrace.model.windows.windows import Window
 
 
 class WindowRows(NamedTuple):
-    """The result of an epoch for some keys: the windows that stay open, and rows for the ledger."""
+    """The result of an epoch for some keys: the windows that remain open, and rows for the ledger."""
 
     open: pa.Table
     ledger: pa.Table
@@ -32,9 +32,10 @@ class WindowRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PythonStep:
-    """The step of one epoch for some keys; the keys' open windows and records are Arrow tables.
+    """The step of one epoch for some keys.
 
-    `open` is the schema of an open window, and `ledger` is the schema of a ledger row.
+    The input consists of two Arrow tables: the keys' open windows, and the keys' records. `open` is the schema of an
+    open window, and `ledger` is the schema of a ledger row.
     """
 
     pipeline: Pipeline
@@ -46,15 +47,16 @@ class PythonStep:
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         with no_search_for_cycles():
-            # The step's objects are freed before the garbage collector runs again and searches them.
+            # The step runs in a separate function, so the step's objects are freed before the garbage collector is
+            # turned on and searches them.
             return self._stepped(held, bundle)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         state = WindowsState(self._windows(held), self.before, self.generation)
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
-        # A batch for each kind of row: the rows share their columns, so the other columns are null without a look at
-        # each row.
+        # Each kind of ledger row gets its own batch. All rows of a batch have the same columns, so the other columns
+        # can be set to null for the whole batch at once.
         kinds = [
             self._partials(state, outcome.state),
             map(self._pane, outcome.panes),
@@ -92,7 +94,7 @@ class PythonStep:
                 yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
 
     def _partials(self, before: WindowsState, after: WindowsState) -> Iterator[Row]:
-        """Yield the partials of windows that have changed and stay open, and of windows that were merged away."""
+        """Yield the partials of open windows that changed, and `gone` partials for windows that were merged away."""
         for key in {**before.windows, **after.windows}:
             old, new = before.windows.get(key, {}), after.windows.get(key, {})
             for window, row in new.items():
@@ -133,7 +135,7 @@ class PythonStep:
         return row | ({"pending": self._packed(pane.parts)} if pending else {})
 
     def _packed(self, parts: Mapping[str, Any]) -> Row:
-        """Return an accumulator in the columns of a table (`sql.epoch.part_columns`)."""
+        """Convert an accumulator to the columns in which tables store it (`sql.epoch.part_columns`)."""
         row = self._rules.levelled(parts)
         for name in self._kept:
             whole, o = row[name], Scalars()
@@ -141,7 +143,7 @@ class PythonStep:
         return row
 
     def _unpacked(self, kept: Mapping[str, Any]) -> Row:
-        """Return an accumulator from the columns of a table."""
+        """Build an accumulator from the columns in which a table stores it."""
         row = {name: kept[name] for name in self.pipeline.parts}
         return row | {name: kept[f"{name}_over"] for name in self._kept if row[name] is None}
 
@@ -158,7 +160,7 @@ class PythonStep:
         return self._of_epoch(REJECTED) | {"reason": rejected.reason} | self._source(rejected.record)
 
     def _source(self, record: Mapping[str, Any]) -> Row:
-        """Return the columns that identify the record of a row."""
+        """Return the ledger columns that identify a record: its position in the source, and its event time."""
         names = ("source_epoch", "source_partition", "source_offset")
         place = {name: record[own] for name, own in zip(names, PLACE, strict=True)}
         return place | {"event_time": instant(record[self.pipeline.log.event_time])}

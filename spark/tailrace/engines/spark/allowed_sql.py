@@ -1,8 +1,8 @@
-"""Allow a person's query in Spark's SQL only to read: the names in its parsed tree are checked before it runs.
+"""Check that a person's Spark SQL query only reads, by the names in its parsed tree, before the query runs.
 
-Spark itself parses the query, so the check and the execution read it alike. Everything that is not known to be harmless
-is refused: a new statement or function of Spark is not allowed before `allowed_classes.txt` or `allowed_functions.txt`
-lists it.
+Spark itself parses the query, so the check and the execution understand the query in the same way. Only what is known
+to be harmless is allowed: a new statement or function of Spark is refused until `allowed_classes.txt` or
+`allowed_functions.txt` lists it.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import refusal, unknown_table
 
 FUNCTIONS = frozenset(files(__package__).joinpath("allowed_functions.txt").read_text().split())
-"""The functions that a query may call: they compute from their arguments alone, and run no code, file or other
-query."""
+"""The functions that a query may call. Each computes its result from its arguments alone, and runs no code or query and
+reads no file.
+"""
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 
 CLASSES = frozenset(files(__package__).joinpath("allowed_classes.txt").read_text().split())
-"""The classes of Spark's parsed tree that a query may have besides expressions."""
+"""The classes of tree nodes that a parsed query may contain, in addition to Spark's classes of expressions."""
 
 _METADATA = re.compile(
     r"history|metadata_log_entries|snapshots|(all_)?(entries|files|data_files|delete_files|manifests)|partitions|refs"
     r"|position_deletes|(branch|tag)_\w+|(snapshot_id|at_timestamp)_\d+",
     re.ASCII,
 )
-"""The words behind a table's name by which Iceberg's metadata, or a snapshot of the table, is read."""
+"""The suffixes of a table's name with which a query reads the table's Iceberg metadata or one of its snapshots."""
 
 
 def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str], *, bare: bool) -> None:
-    """Check that a query is one SELECT, or asks about one, over the lake's tables, by functions that only compute.
+    """Check that a query only reads the lake's tables or describes them, and calls only allowed functions.
 
-    `relations` are the bare names of tables and views; unless all names have to be `bare`, a table's name may have its
-    namespace. Raises `QueryError` for any other query, and Spark's own error for text that is not SQL.
+    `relations` are the bare names of tables and views. If `bare` is false, a query may also write a table's name with
+    its namespace. Raises `QueryError` for any other query, and Spark's own error for text that is not SQL.
     """
     jvm: Any = spark
     nodes = list(_nodes(jvm.sparkContext._gateway, jvm._jsparkSession.sessionState().sqlParser().parsePlan(query)))
@@ -63,9 +64,9 @@ def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str],
 
 
 def _nodes(gateway: JavaGateway, root: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """Yield the statements and expressions of a parsed query and of its inner queries, with their classes.
+    """Yield each statement and expression of a parsed query, with its class name, including those of inner queries.
 
-    An inner query may be in any part of a node, so all parts of nodes are searched.
+    An inner query may be in any part of a node, so all parts of each node are searched.
     """
     stack: list[Any] = [root]
     while stack:
@@ -98,7 +99,7 @@ def _at(product: Any, place: int) -> Any:
 
 
 def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
-    """Tell whether a name is one of the relations, or a table or view of the lake's catalog with its namespace."""
+    """Return True if a name is one of the relations, or is a table or view of the catalog with its namespace."""
     if len(parts) == 1:
         return parts[0].lower() in known
     if len(parts) > 2 and _METADATA.fullmatch(parts[-1].lower()) and _known(lake, parts[:-1], known):
@@ -108,8 +109,8 @@ def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
 
 
 def _is_view(lake: Lake, name: tuple[str, ...]) -> bool:
-    """Tell whether the catalog has a view of this name, such as a view of dbt; its text is not checked."""
-    # Not every catalog of pyiceberg has views.
+    """Return True if the catalog has a view of this name, such as a dbt view; the view's text is not checked."""
+    # Some of pyiceberg's catalogs do not support views.
     with suppress(NotImplementedError):
         return bool(lake.catalog.view_exists(name))
     return False

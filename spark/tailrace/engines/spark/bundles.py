@@ -1,4 +1,4 @@
-"""The records of a bundle in the forms that Spark takes: a frame, files beside a frame, or an Arrow table."""
+"""The records of a bundle in the forms that Spark can read: a data frame, log files, or an Arrow table."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from tailrace.engines.spark.workers.worker_queries import LogFiles
 
 @dataclass(frozen=True)
 class FiledRecords:
-    """The records of a bundle as a Spark frame, and the log's files that hold them, for the executors' Python."""
+    """The records of a bundle as a Spark data frame, and the log files that hold the same records.
+
+    The executors' Python can read the files without the frame.
+    """
 
     frame: DataFrame
     files: LogFiles
 
     def toArrow(self) -> pa.Table:  # noqa: N802
-        """Bring the records into this process."""
+        """Collect the records into an Arrow table in this process."""
         return self.frame.toArrow()
 
 
 def as_frame(spark: SparkSession, rows: BundleRecords) -> DataFrame:
-    """Convert a bundle of either engine to a Spark frame."""
+    """Convert the records of a bundle to a Spark data frame, whether DuckDB or Spark has read them."""
     if isinstance(rows, FiledRecords):
         return rows.frame
     return rows if isinstance(rows, DataFrame) else frame_of(spark, rows)

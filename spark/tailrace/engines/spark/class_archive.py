@@ -1,8 +1,8 @@
-"""Name the archive of Spark's classes with which a process starts in less time (Java's class data sharing).
+"""Choose the archive of Spark's Java classes that makes a process start faster (Java's class data sharing).
 
-In most of a cold start, Java reads and checks classes. Java can instead map the classes that an earlier run archived
-(`operate.class_archive`). An archive works only for the same Java and the same jars; if these have changed, Java starts
-without the archive.
+In a cold start, Java spends most of the time on reading and checking classes. Java can instead map the classes that an
+earlier run archived (`operate.class_archive`). An archive works only for the same Java and the same jars; if either has
+changed, Java starts without the archive.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import pyspark
 from tailrace.toolchain import Java
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""The options that keep Java silent about an archive of another Java or of other jars."""
+"""The Java options that suppress warnings about an archive that was made with another Java or other jars."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The archive for one Java and one set of jars; its file need not exist."""
+    """The class archive for one Java and one set of jars. The archive's file may not exist yet."""
 
     file: Path
 
     @property
     def options(self) -> str:
-        """Java's options for starting with the archive; empty if the archive's file does not exist."""
+        """The Java options for starting with the archive; empty if the archive's file does not exist."""
         return f'"-XX:SharedArchiveFile={self.file}" {QUIET}' if self.file.is_file() else ""
 
 
 def archive_of(folder: Path, java: Java, jars: Sequence[Path]) -> Archive:
-    """Return the archive, in a folder, with which a process of this Java and these jars starts."""
+    """Return the archive for this Java and these jars; its file is in `folder`."""
     facts = java.home / "release"
     release = facts.read_text() if facts.is_file() else str(java.release)
     known = [str(java.home), release, pyspark.__version__, *(f"{jar} {jar.stat().st_size}" for jar in jars)]

@@ -1,8 +1,8 @@
-"""Do a run on Spark, for input that does not fit one machine, and for steps that are written for Spark.
+"""Do a run on Spark, if the input does not fit on one machine or if a step is written for Spark.
 
-This process answers a query whose relations are all in this process; Spark answers any other. Small results come into
-this process, which writes them: for a few rows, one Spark job for the ledger and another for the answers would take
-longer.
+If all relations of a query are in this process, this process answers the query; Spark answers any other query. Small
+results are fetched into this process, which writes them. For a few rows, Spark would need more time: one job for the
+ledger and another job for the answers.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation, all_of
 
 SMALL = 1_000_000
-"""The maximum number of rows of a result of Spark that come into this process to be written."""
+"""The maximum number of rows of a Spark result that is fetched into this process to be written."""
 
 _ALL = "_all"
 
 
 class _Table(NamedTuple):
-    """A table that a run reads, as of a snapshot: the files that a filter selects."""
+    """A table that a run reads at one snapshot, limited to the files that a filter selects."""
 
     name: str
     where: Filter
@@ -60,20 +60,20 @@ class _Table(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The total size of the table's files in bytes."""
+        """The total size, in bytes, of the selected files."""
         return table_bytes(self.lake.table(self.name), self.where, self.snapshot)
 
 
 class ClusterSession:
     """A run's session on Spark, for large work.
 
-    It ignores filters of files, as Spark derives filters from the queries.
+    The session ignores file filters, because Spark derives such filters from the queries.
     """
 
     direct = False
 
     def __init__(self, spark: SparkSession, lake: Lake, choice: EngineChoice, *, small: bool) -> None:
-        """Open the session; `small` says that the input, and so the results, would fit this process."""
+        """Open the session; `small` says that the run's input, and so its results, would fit into this process."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._here, self._there = DuckSession(lake, choice), SparkRelations(spark, lake)
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
@@ -98,7 +98,7 @@ class ClusterSession:
         return self._there.relation_of(rows)
 
     def frame(self, text: Query) -> DataFrame:
-        """Return the frame of a query, whose relations are made known to Spark."""
+        """Return the Spark data frame of a query, after registering the query's relations with Spark."""
         self._lend(self._here.read_by(text))
         return self._there.frame(text)
 
@@ -114,7 +114,8 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
-                # Rows that are compared with the rows of a table are computed once; other rows are not copied.
+                # Rows that will be compared with a table's rows are computed once and stored. Other rows are not
+                # stored.
                 kept = self._here.materialized if self._there.read_by(text) else self._here.view
                 return self._here.tallied(kept(text), counts)
             self._lend(self._here.read_by(text))
@@ -139,7 +140,8 @@ class ClusterSession:
             text = together(parts)
             if self._here.has(parts):
                 with suppress(duckdb.OutOfMemoryException):
-                    # Computed once, for counting and for writing; the parts, which take more memory, are freed.
+                    # The rows are computed once, although they are counted and later written. The parts take more
+                    # memory, so they are freed.
                     made = self._here.materialized(text)
                     self._here.free(parts)
                     return made
@@ -150,9 +152,9 @@ class ClusterSession:
         return self._at(text).view(text)
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
-        """Have the executors' Python answer a query that reads one log.
+        """Answer a query that reads one log, with DuckDB in the executors' Python.
 
-        None where Spark has to answer it, or a task fails.
+        Returns None if Spark has to answer the query, or if a task fails.
         """
         if (found := self._log_files(text)) is None:
             return None
@@ -168,9 +170,9 @@ class ClusterSession:
         return try_on_executors(answered)
 
     def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
-        """Find the one log that a query reads, and its files.
+        """Return the name and the files of the log that a query reads, if the query reads only this log.
 
-        None where it reads more relations, or Spark should read the log.
+        Returns None if the query reads other relations, or if Spark should read the log.
         """
         read = self._here.read_by(text) | self._there.read_by(text)
         if len(read) != 1 or not read <= self._logs.keys():
@@ -180,20 +182,24 @@ class ClusterSession:
         return None if files is None or not files.worth else (log, files)
 
     def _bring(self, frame: DataFrame) -> Relation | None:
-        """Compute a frame and bring its rows into this process; None where they are too many."""
+        """Compute a data frame and fetch its rows into this process; return None if there are too many rows."""
         return self._take(arrow_of(frame))
 
     def _take(self, rows: pa.Table | None) -> Relation | None:
-        """Name rows that came into this process; where they were too many, None, and no more rows come."""
+        """Return a relation of the rows that were fetched into this process, or None if there were too many rows.
+
+        If there were too many rows, the session no longer expects later results to be small.
+        """
         if rows is None:
             self.small = False
             return None
         return self._here.lent(rows)
 
     def _at(self, text: Query | Relation) -> DuckSession | SparkRelations:
-        """Return the engine for a query: this process, where it has all relations of the query.
+        """Return the engine for a query: this process if it has, or can read, all relations of the query.
 
-        Otherwise Spark, which gets them. This process reads small tables that it lacks.
+        Otherwise the engine is Spark, and the relations of this process are registered with Spark. This process can
+        read tables of Spark if they are small.
         """
         here = self._here.read_by(text)
         if here and self._read_here(self._there.read_by(text) - here):
@@ -202,7 +208,7 @@ class ClusterSession:
         return self._there
 
     def _read_here(self, relations: frozenset[Relation]) -> bool:
-        """Have this process read some relations of Spark; return False where it cannot, or they do not fit."""
+        """Read some of Spark's relations in this process; return False if that is impossible or they do not fit."""
         tables = list(self._tables(relations))
         known = [table for table in tables if table is not None]
         fits = not relations or (self.small and sum(table.size for table in known) <= self._bound)
@@ -215,7 +221,7 @@ class ClusterSession:
         return False
 
     def _tables(self, relations: Iterable[Relation]) -> Iterator[_Table | None]:
-        """Yield the tables that relations read; None for a relation that this process cannot read."""
+        """Yield the tables that the relations read, and None for each relation that this process cannot read."""
         for relation in relations:
             found = self._readable.get(relation)
             if isinstance(found, Query):
@@ -224,7 +230,7 @@ class ClusterSession:
                 yield found
 
     def _name_here(self, relation: Relation) -> None:
-        """Give a relation the same name in this process as on Spark."""
+        """Create a relation in this process under the same name that it has on Spark."""
         found = self._readable[relation]
         if self._here.has(relation):
             return
@@ -236,7 +242,7 @@ class ClusterSession:
         self._here.called(relation, found)
 
     def _lend(self, relations: Iterable[Relation]) -> None:
-        """Make relations of this process known to Spark under their names."""
+        """Register relations of this process with Spark under the same names."""
         for name in relations:
             if not self._there.has(name):
                 self._there.lent(name, self._here.fetched(all_of(name)))

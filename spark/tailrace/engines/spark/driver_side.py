@@ -1,7 +1,7 @@
-"""Run a stage of a stream on Spark with its windows in this process: executors only add up the records of an epoch.
+"""Run a stage of a stream on Spark, with its open windows in this process; executors only aggregate an epoch's records.
 
-Where a row for each key and window fits this process, the rules take a tenth of Spark's time, and no window is in
-Spark's heap. No window is lost with an executor either.
+If a row per key and window fits into this process, the rules for windows take a tenth of the time that Spark needs. The
+windows are then outside Spark's heap, and a lost executor loses no window.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tailrace.model.base.clock import Clock
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
-"""The number of Spark's partials that are put together at once."""
+"""The maximum number of Spark's partials that are combined in one step."""
 
 LATE_HERE = 1_000_000
-"""The maximum number of late records in an epoch whose rows this process writes."""
+"""The maximum number of an epoch's late records for which this process writes the ledger rows."""
 
 
 class DriverSide(DuckSide):
@@ -51,14 +51,17 @@ class DriverSide(DuckSide):
         self._added: BundleRecords | None = None
 
     def takes(self, bundle: BundleRecords, state: EpochState) -> bool:
-        """Tell whether an epoch after a state fits this process. This adds up its records, for `consume`."""
+        """Return True if this process can take a bundle: the open windows fit, and few records are late.
+
+        If the bundle is on Spark, this also aggregates its records, and `consume` uses the result.
+        """
         if isinstance(bundle, pa.Table):
             return state.count <= self._most
         if not self.execution.adds_up or (parts := self._parts(bundle, state)) is None:
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
-            # Arrow keeps freed memory for its next use, and the next use of so much memory is far away.
+            # Arrow keeps freed memory for its next use, but it will not need this much memory again for a long time.
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
@@ -73,20 +76,23 @@ class DriverSide(DuckSide):
         return self.execution.summed(lambda clock: self._late_rows(bundle, state, clock))
 
     def _parts(self, bundle: BundleRecords, state: EpochState) -> Iterator[pa.Table] | None:
-        """Add up the parts of a bundle where it is, and bring the partials here in shares.
+        """Aggregate parts of a bundle on Spark, and fetch the resulting partials into this process, in portions.
 
-        None where they are too large.
+        Returns None if the partials are too large.
         """
         text = self.execution.adding(state)
         if isinstance(bundle, FiledRecords):
             return self._by_workers(bundle.files, text, self.execution.adding_gives(bundle.files.schema))
         if (rows := self._by_spark(bundle, text)) is None:
             return None
-        # Spark gives one row for each window, so any cut is right.
+        # Spark returns one row per window, so the rows may be split at any position.
         return (rows.slice(first, ROWS_AT_ONCE) for first in range(0, max(1, rows.num_rows), ROWS_AT_ONCE))
 
     def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
-        """Have the executors' Python add up parts of files; None where a task fails, or the partials are too large."""
+        """Aggregate parts of the files in the executors' Python.
+
+        Returns None if a task fails or the partials are too large.
+        """
         one, by = self.execution, self.execution.windowed_by
         found = try_on_executors(lambda: files.fetched_shares(self.spark, text, one.records, schema, by, self._memory))
         return (
@@ -94,7 +100,7 @@ class DriverSide(DuckSide):
         )
 
     def _late(self, bundle: BundleRecords, state: EpochState) -> int:
-        """Count the late records of a bundle, once for each window."""
+        """Count the late records of a bundle; a record counts once for each window for which it is late."""
         found = self.execution.count_late(state)
         if found is not None or state.clock is None:
             return found or 0
@@ -103,7 +109,7 @@ class DriverSide(DuckSide):
         return LATE_HERE + 1 if counts is None else int(pc.sum(counts["n"]).as_py() or 0)
 
     def _late_rows(self, bundle: BundleRecords, state: EpochState, clock: Clock) -> pa.Table:
-        """Return the ledger rows of the records of a bundle that came too late for an epoch."""
+        """Return the ledger rows for the records of a bundle that arrived too late."""
         found = self._found(bundle, self.execution.late_rows(state, clock), self.execution.schema)
         if found is None:
             raise EngineError(
@@ -113,7 +119,10 @@ class DriverSide(DuckSide):
         return found
 
     def _found(self, bundle: BundleRecords, text: Query, schema: pa.Schema) -> pa.Table | None:
-        """Bring the answers of a query over parts of a bundle to this process; None where they are too large."""
+        """Answer a query over parts of a bundle, and fetch the answers into this process.
+
+        Returns None if the answers are too large.
+        """
         found = None
         if isinstance(bundle, FiledRecords):
             files, records, most = bundle.files, self.execution.records, self._memory
@@ -121,6 +130,6 @@ class DriverSide(DuckSide):
         return self._by_spark(bundle, text) if found is None else found
 
     def _by_spark(self, bundle: BundleRecords, text: Query) -> pa.Table | None:
-        """Have Spark answer a query; None where the answer is more than the driver takes."""
+        """Answer a query on Spark, and fetch the answer; return None if it is larger than the driver accepts."""
         frame, records = as_frame(self.spark, bundle), self.execution.records
         return arrow_of(query_frame(self.spark, frame, lambda view: Query(text.replace(records, view))))

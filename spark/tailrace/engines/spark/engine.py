@@ -1,4 +1,4 @@
-"""Run a stream's folds, or a run, on Spark, which is started when it is first needed."""
+"""Execute a stream's folds, or a run such as a backfill, on Spark. Spark is started when it is first needed."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ from tailrace.sql.terms import quoted
 
 
 class SparkEngine:
-    """Spark. Bundles are frames, or Arrow tables that become frames. `duck` does small work in this process."""
+    """The Spark engine. It takes bundles as data frames or as Arrow tables; `duck` does small work in this process."""
 
     def __init__(self, starting: Starting, lake: Lake, duck: DuckEngine) -> None:
         self._started, self.lake, self.duck = when_needed(starting), lake, duck
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, which is started on first use."""
+        """The Spark session. The first access starts Spark."""
         return self._started()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the side of a definition with its state on executors."""
+        """Open a definition's side on Spark, with the state on the executors."""
         return spark_side(definition, self, choice)
 
     def first_side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the first side of a fold: with its windows in this process, the driver, where that is allowed."""
+        """Open the first side of a fold: with its windows in this process (the driver) if that is allowed."""
         return driver_side(definition, self, choice) or self.side(definition, choice)
 
     def side_taking(self, definition: Definition, choice: EngineChoice, bundle: BundleRecords, state: Any) -> AnySide:
-        """Open the side to which a fold of this process moves, for a bundle after a state."""
+        """Open the Spark side to which a fold moves from DuckDB, before it takes `bundle` with the state `state`."""
         if (driver := driver_side(definition, self, choice)) is not None:
             if driver.takes(bundle, state):
                 return driver
@@ -71,7 +71,7 @@ class SparkEngine:
         return self.side(definition, choice)
 
     def next_side(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the side for a fold's next bundle: windows in the driver stay there while they fit."""
+        """Return the side for a fold's next bundle. Windows in the driver stay there as long as they fit."""
         if not isinstance(side, DriverSide) or side.takes(bundle, state):
             return side
         why = "an epoch is not the driver's: by TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY or the definition"
@@ -82,7 +82,7 @@ class SparkEngine:
         return ClusterSession(self.spark, self.lake, choice, small=small)
 
     def stepped(self, definition: Ranged, bundle: pa.Table) -> pa.Table:
-        """Run a definition's steps on the records of a bundle that is in this process."""
+        """Run a definition's steps on Spark for a bundle that is in this process; return the resulting records."""
         return prepare(frame_of(self.spark, bundle), definition).toArrow()
 
     def read(self, log: Log, after: int, until: int) -> DataFrame:
@@ -91,14 +91,17 @@ class SparkEngine:
         return as_declared(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
     def united(self, union: Union, bundles: Mapping[str, BundleRecords]) -> DataFrame:
-        """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
+        """Combine the bundles of a union's logs into one data frame.
+
+        `bundles` maps each log's name in the union to the log's bundle.
+        """
         with ExitStack() as views:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
             names = {side: views.enter_context(view_frame(self.spark, frame)) for side, frame in frames.items()}
             return self.spark.sql(union_records(union, names))
 
     def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> DataFrame:
-        """Add the time of arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+        """Add the arrival time to the records of a log's bundle; `times` maps each epoch to its processing time."""
         known = frame_of(self.spark, epoch_times(times)).hint("broadcast").alias("t")
         frame = as_frame(self.spark, bundle)
         items = [*(f"r.{quoted(name)}" for name in frame.columns), arrival(log)]
@@ -117,12 +120,14 @@ class SparkEngine:
 _WindowSide: TypeAlias = Side[BundleRecords, OpenWindows, BundlePartials, SparkResult]
 _KeySide: TypeAlias = KeySide[BundleRecords, SparkKeyState, DataFrame, SteppedRows[DataFrame, SparkKeyState]]
 _RowSide: TypeAlias = Side[BundleRecords, EpochState, BundleRecords, SteppedRows[DataFrame, EpochState]]
-"""The types of the sides of pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins (`_RowSide`)."""
+"""The types of the sides for pipelines (`_WindowSide`), for computations (`_KeySide`), and for maps and joins
+(`_RowSide`).
+"""
 
 
 @singledispatch
 def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> AnySide:
-    """Open the side of a definition with its state on executors: an entry for each kind."""
+    """Open a definition's side with its state on the executors. Each kind of definition registers its own function."""
     raise KindError("side on Spark", definition)
 
 
@@ -148,7 +153,7 @@ def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> _RowS
 
 @singledispatch
 def driver_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
-    """Open the side of a definition with its state in this process; None where the state has to be on executors."""
+    """Open a definition's side with its state in this process; return None if the state has to be on the executors."""
     return None
 
 

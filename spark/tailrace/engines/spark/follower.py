@@ -1,6 +1,6 @@
-"""Update the answers from the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
+"""Update the table of answers from the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
-A small merge runs in this process, as for other folds; a large one is a MERGE on Spark.
+A small update runs in this process, as for folds on DuckDB. A large update is a MERGE on Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOUR = duration(hours(1))
 
 
 class Follower(AnswersFollowing):
-    """The follower of one pipeline: it updates the answers from the ledger."""
+    """Updates the answers of one pipeline from the pipeline's ledger."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(lake, pipeline, owner)
@@ -42,13 +42,14 @@ class Follower(AnswersFollowing):
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The follower's own session: MERGE takes the properties of its snapshot from the session."""
+        """The follower's own Spark session. MERGE takes the properties of its snapshot from this session's settings."""
         return open_session(self.lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Merge the panes that the ledger gained from one snapshot to another into the answers.
+        """Merge the panes that the ledger gained between two snapshots into the table of answers.
 
-        Where no answer has the window of a pane, the answers are appended, with the same result as a MERGE.
+        If the table has no answer for any window of the panes, the new answers are appended instead, with the same
+        result as a MERGE.
         """
         if self._here.small(since, until, fresh=fresh, empty=empty):
             with suppress(duckdb.OutOfMemoryException):
@@ -60,7 +61,8 @@ class Follower(AnswersFollowing):
         try:
             self._merge(view, fresh=fresh, empty=empty)
         except PySparkException as error:
-            # The answers may be of another generation meanwhile, with other columns.
+            # Another process may meanwhile have replaced the answers with those of another generation, which has other
+            # columns.
             if self.lake.head(self.name).snapshot == self.branch.base:
                 raise
             raise MovedError(f"{self.name} was moved while it was merged into") from error
@@ -89,10 +91,10 @@ class Follower(AnswersFollowing):
         beside_others(lambda: self.spark.sql(merged))
 
     def _span(self, view: Relation) -> Condition | None:
-        """Write the condition that bounds the windows of the panes; None where there are no panes.
+        """Return a condition that bounds the window ends of the panes, or None if there are no panes.
 
-        The MERGE reads no file outside the bounds. The bounds are whole hours, so they seldom change: for other bounds
-        Spark compiles the MERGE again.
+        The MERGE skips files outside the bounds. The bounds are rounded to whole hours, so they seldom change: whenever
+        they change, Spark has to compile the MERGE again.
         """
         ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
         ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()
@@ -121,4 +123,6 @@ _NEWER = (
     "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
     "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"
 )
-"""The SQL condition that the source has a higher version, with its parts compared in order (rule V1)."""
+"""The SQL condition that the source row has a higher version than the target row; the parts of versions are compared in
+order (rule V1).
+"""

@@ -1,6 +1,6 @@
-"""A computation on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
+"""Run a computation on Spark: the executors run the reference step, one bucket of keys at a time (MillWheel, 4.1, 6.2).
 
-Keys that have neither a record nor a due timer rest (`engines.spark.executions.buckets`).
+A key that has neither a record nor a due timer rests: an epoch does not touch it (`engines.spark.executions.buckets`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ from tailrace.sql.epoch.key_state import (
 from tailrace.sql.terms import null, quoted
 
 _RETURNED = "_returned"
-"""The column that has the values of a record that was fed back; null for a record of the log."""
+"""The column with the values of a record that a key fed back; null for a record of the log."""
 
 
 @dataclass(frozen=True)
 class SparkKeyState:
-    """The state of the keys between two epochs, with the last epoch's clock. `held` are the checkpoints behind it.
+    """The state of a computation's keys between two epochs, with the clock of the last epoch.
 
-    `loop` has the ledger's rows of the records that the epoch fed back; None for a computation without a loop.
+    `held` are the checkpoints that the state depends on. `loop` has the ledger rows of the records that the epoch fed
+    back; it is None for a computation without a feedback loop.
     """
 
     frame: DataFrame
@@ -65,7 +66,7 @@ class SparkKeyState:
     loop: DataFrame | None = None
 
     def forget(self) -> None:
-        """Free the checkpoints, once the next state is computed."""
+        """Free the checkpoints of this state; call this after the next state has been computed."""
         for frame in self.held:
             free(frame)
 
@@ -76,7 +77,7 @@ class SparkKeyState:
 
     @property
     def oldest(self) -> int | None:
-        """The oldest event time of the records in flight, in microseconds, or None if no record is in flight."""
+        """The earliest event time of the records in flight, in microseconds, or None if no record is in flight."""
         return self._flying[1]
 
     @cached_property
@@ -88,7 +89,7 @@ class SparkKeyState:
 
 
 class SparkKeys(SparkProducer):
-    """A computation on Spark, for large work. Bundles are data frames or Arrow tables."""
+    """A computation's side on Spark, for large work. It takes bundles as data frames or as Arrow tables."""
 
     holds = True
 
@@ -113,7 +114,7 @@ class SparkKeys(SparkProducer):
         return self.restore(as_of_snapshot(self.spark, self.lake, self.ledger, snapshot), clock)
 
     def restore(self, ledger: DataFrame, clock: Clock) -> SparkKeyState:
-        """Restore the state after the epoch of `clock` from a ledger's rows."""
+        """Restore the keys' state after the epoch of `clock` from a ledger's rows."""
         with view_frame(self.spark, ledger) as rows:
             frame = self.spark.sql(restored_keys(self.computation, rows, clock.epoch)).localCheckpoint()
             if not self.computation.loops:
@@ -161,15 +162,16 @@ class SparkKeys(SparkProducer):
         return SteppedRows(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
 
     def onward(self, state: SparkKeyState) -> int:
-        """Return the bound of the readers' watermark after an epoch, in microseconds (`computation_step.onward`).
+        """Return the upper limit of the readers' watermark after an epoch (`computation_step.onward`).
 
-        The call computes the epoch, so it raises `ComputationError` where the computation fails on an executor.
+        The limit is in microseconds. The call computes the epoch. It therefore raises `ComputationError` if the
+        computation fails on an executor.
         """
         assert state.clock is not None
         try:
             held = (_least(state.frame, HOLDS), state.oldest)
         except PythonException as error:
-            # The error text also contains the stack traces of Python and of the JVM.
+            # Only the message is kept: the error's text also contains stack traces of Python and of the JVM.
             found = re.search(r"ComputationError: (.*)", str(error))
             if found is None:
                 raise
@@ -185,7 +187,7 @@ class SparkKeys(SparkProducer):
         """Do nothing: the checkpoints are freed with each state (`SparkKeyState.forget`)."""
 
     def _as_records(self) -> list[str]:
-        """Write the items that turn the ledger rows of records fed back into records for their keys."""
+        """Return the select-list items that convert the ledger rows of fed-back records into input records."""
         log, key = self.computation.log.columns, self.computation.key
         items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
         items += [f"{ours} AS {theirs}" for ours, theirs in zip(SOURCE, PLACE, strict=True)]
@@ -193,7 +195,7 @@ class SparkKeys(SparkProducer):
 
 
 def _with_loop(step: KeyStep, held: pa.Table, bundle: pa.Table) -> KeyRows:
-    """Step the keys of a bucket, with the records of the log and the records in flight apart."""
+    """Run the step for a bucket of keys, after separating the log's records from the records in flight."""
     if _RETURNED not in bundle.column_names:
         return step(held, bundle, None)
     back = pc.is_valid(bundle[_RETURNED])

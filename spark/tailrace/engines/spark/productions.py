@@ -1,4 +1,4 @@
-"""Definitions on Spark that produce records for others: the base of all of them, maps, and joins."""
+"""Run maps and joins on Spark, and define the base of all definitions on Spark that produce records for others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class SparkProducer:
-    """A definition on Spark that produces records for others. Weak productions are not kept in the ledger."""
+    """The base of a definition's side on Spark, if the definition produces records for other definitions.
+
+    If the productions are weak, they are not written to the ledger.
+    """
 
     spark: SparkSession
     lake: Lake
@@ -58,7 +61,7 @@ class SparkProducer:
 
 
 class SparkRows(SparkProducer, RowSide[DataFrame]):
-    """A stream's map or join on Spark, for large work."""
+    """The side of a stream's map or join on Spark, for large work."""
 
     definition: Windowless
 
@@ -68,7 +71,7 @@ class SparkRows(SparkProducer, RowSide[DataFrame]):
 
 
 class SparkMap(MapSide[DataFrame], SparkRows):
-    """A map on Spark: the executors make its rows, and write them to a branch."""
+    """The side of a map on Spark: the executors compute its rows, and write them to a branch of the ledger."""
 
     definition: Map
 
@@ -87,7 +90,7 @@ class SparkMap(MapSide[DataFrame], SparkRows):
 
 
 class SparkJoin(JoinSide[DataFrame], SparkRows):
-    """A join on Spark: no records are kept; an epoch reads the records that may meet its own from the logs."""
+    """The side of a join on Spark. It keeps no records in memory: an epoch reads possible partners from the logs."""
 
     definition: Join
 
@@ -96,7 +99,7 @@ class SparkJoin(JoinSide[DataFrame], SparkRows):
         with ExitStack() as views:
             session = views.enter_context(closing(ClusterSession(self.spark, self.lake, self.choice, small=False)))
             bundle = views.enter_context(view_frame(self.spark, as_frame(self.spark, consumed)))
-            # A join that takes back reads each relation several times.
+            # A join that can retract pairs reads each relation several times, so the relations are materialized.
             named = session.materialized if self.definition.takes_back else bracketed
 
             def name(side: str, kind: str, text: Query) -> Relation:
@@ -110,6 +113,7 @@ class SparkJoin(JoinSide[DataFrame], SparkRows):
             text, _ = join_rows.epoch_rows(
                 self.definition, bundle, held, name, clock, state.watermark, state.generation
             )
-            # Checkpointed, as the relations that the text reads are gone when the rows are written.
+            # The rows are checkpointed, because the relations that the query reads are dropped before the rows are
+            # written.
             rows = session.frame(text).localCheckpoint()
         return SteppedRows(rows, EpochState(clock, state.generation))

@@ -1,4 +1,4 @@
-"""Answer a person's query over a lake's tables on Spark (`tailrace.engines.duckdb.query` is the other engine)."""
+"""Answer a person's query over the lake's tables on Spark (on DuckDB: `tailrace.engines.duckdb.query`)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from tailrace.lake.metadata.commit_times import explain_refusal
 from tailrace.lake.read.query_views import QueryError, first_line, plan_reading, tables
 
 _TAKEN_AS_WRITTEN = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
-"""The settings by which a query takes no text from the environment, and no path is a table."""
+"""The settings that make Spark run a query exactly as it is written: no variables are replaced, and no path is a
+table.
+"""
 
 
 def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
-    """Answer a query on Spark, over each table as it is now or as of an epoch.
+    """Answer a query on Spark. The query reads each table as it is now, or as it was at `epoch` if that is given.
 
-    Raises `QueryError` for SQL that Spark refuses or that does more than read, and `EpochError` where a table has no
-    snapshot of the epoch.
+    Raises `QueryError` if Spark refuses the SQL or if the query does more than read. Raises `EpochError` if a table has
+    no snapshot of the epoch.
     """
     try:
         with _settings(spark):
             views, snapshots = plan_reading(lake, query, epoch, quote="`")
-            # A table with its namespace would be read as it is now.
+            # For a query at an epoch, names with a namespace are refused, because Spark would read the present state of
+            # a table that is named with its namespace.
             check(spark, lake, query, [*tables(lake), *views], bare=epoch is not None)
             for table, snapshot in snapshots.items():
                 rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"

@@ -1,4 +1,4 @@
-"""Name relations on Spark: views, and rows that are computed once."""
+"""Manage a run's relations on Spark: views, and rows that are computed once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tailrace.sql.terms import Query, Relation, all_of, new_relation
 
 
 class SparkRelations:
-    """The relations of a run that Spark has, by name, and the calls of a session over them (`session_protocol`)."""
+    """The relations, by name, that a run has on Spark, and the session's operations on them (`session_protocol`)."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self.spark, self.lake = spark, lake
@@ -36,21 +36,21 @@ class SparkRelations:
         self._checkpointed: dict[Relation, DataFrame] = {}
 
     def has(self, relation: Relation) -> bool:
-        """Tell whether Spark has a relation of this name."""
+        """Return True if Spark has a relation of this name."""
         return relation in self._views or relation in self._unread
 
     def read_by(self, text: Query | Relation) -> frozenset[Relation]:
-        """Return the relations of Spark that a query reads."""
+        """Return those relations on Spark that a query reads."""
         return text.reads & (self._views | self._unread.keys())
 
     def frame(self, text: Query) -> DataFrame:
-        """Return the frame of a query. A table or log gets its view with the first query that reads it."""
+        """Return the data frame of a query. The view of a table or log is created when a query first reads it."""
         for name in text.reads & self._unread.keys():
             self._view(name, self.spark.sql(self._unread.pop(name)))
         return self.spark.sql(text)
 
     def table(self, table: str, snapshot: int | None, of: Lake) -> Relation:
-        """Return a relation of a lake's table, at a snapshot if given."""
+        """Return a relation with the rows of a lake's table, at `snapshot` or (if that is None) as the table is now."""
         if snapshot is None:
             return self._once_read(Relation(of.spark_name(table)))
         rows = f"{of.spark_name(table)} VERSION AS OF {snapshot}"
@@ -58,15 +58,15 @@ class SparkRelations:
         return self._once_read(Relation(rows if items is None else f"(SELECT {', '.join(items)} FROM {rows})"))
 
     def log(self, log: Log, snapshot: int | None) -> Relation:
-        """Return a relation of a landed log's rows, at a snapshot if given."""
+        """Return a relation with the rows of a landed log, at `snapshot` or (if that is None) as the log is now."""
         return self._once_read(log_relation(self.lake, log, snapshot))
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        """Return a relation of rows that are in memory."""
+        """Register an Arrow table with Spark under a new name, and return the relation."""
         return self.lent(new_relation(), rows)
 
     def lent(self, relation: Relation, rows: pa.Table) -> Relation:
-        """Make rows that are in memory known to Spark under a name."""
+        """Register an Arrow table with Spark under a given name."""
         return self._view(relation, frame_of(self.spark, rows))
 
     def view(self, text: Query) -> Relation:
@@ -77,8 +77,9 @@ class SparkRelations:
             return self.once(self.frame(text).localCheckpoint(eager=False))
 
     def once(self, frame: DataFrame) -> Relation:
-        """Name a relation of a checkpointed frame, which is freed with the relation."""
-        # Not a view of the frame itself, as dropping a view uncaches its frame.
+        """Register a checkpointed data frame as a relation; the checkpoint is freed when the relation is dropped."""
+        # The view is of a filtered frame, because dropping a view of `frame` itself would remove `frame` from the
+        # cache.
         name = self._view(new_relation(), frame.where("true"))
         self._checkpointed[name] = frame
         return name
@@ -91,8 +92,8 @@ class SparkRelations:
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
         if all(map(is_common, pipeline.each)):
-            # No view, so the executors' Python can take the steps as well. Only steps that may leave records out need
-            # the columns, for which Spark has to look at the table.
+            # The result is a query instead of a view, so the executors' Python can run the steps, too. Only steps that
+            # may drop records need the columns; to list the columns, Spark has to look up the table.
             columns = self.frame(all_of(source)).columns if leaves_out(pipeline) else []
             text = query_steps(pipeline, source, columns)
             assert text is not None, "common steps have a text"
@@ -113,7 +114,7 @@ class SparkRelations:
         return self._view(new_relation(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
 
     def free(self, relation: Relation) -> None:
-        """Drop a relation."""
+        """Drop a relation, and free its checkpoint if it has one."""
         if self._unread.pop(relation, None) is not None:
             return
         self._views.remove(relation)
@@ -122,12 +123,12 @@ class SparkRelations:
             free(frame)
 
     def close(self) -> None:
-        """Drop all relations: a stream opens a session for each epoch that claims ids."""
+        """Drop all relations. This matters in a stream, which opens a session for each epoch that claims ids."""
         for relation in [*self._views, *self._unread]:
             self.free(relation)
 
     def _once_read(self, rows: Relation) -> Relation:
-        """Name a relation that becomes a view when a query of Spark first reads it."""
+        """Return the name of a relation whose view is created when a query on Spark first reads it."""
         name = new_relation()
         self._unread[name] = all_of(rows)
         return name

@@ -1,8 +1,8 @@
-"""Open a Spark session on the lake's catalog.
+"""Open Spark sessions on the lake's catalog.
 
-A process has one JVM. The first session starts it, in about 5 s. Later sessions share it, and may have another catalog,
-warehouse and default namespace, other SQL settings and temporary views. So a test, or a thread with other snapshot
-properties, opens another session at almost no cost.
+A process has one JVM. The first session starts the JVM, which takes about 5 s. Later sessions share the JVM; each may
+have a different catalog, warehouse and default namespace, different SQL settings, and temporary views of its own. So a
+test, or a thread that needs other snapshot properties, can open another session at almost no cost.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ from tailrace.toolchain import Java, ToolchainError, class_path, pinned_jars, qu
 from tailrace.toolchain.process_folder import process_folder
 
 _starting = threading.Lock()
-"""The lock of a thread that starts Spark, or asks whether Spark was started."""
+"""The lock for starting Spark, and for checking whether Spark has been started."""
 
 REDACTED = "(?i)secret|password|token|credential|access[.]?key"
-"""The names of settings whose values Spark hides in its log of events and its pages: its default, and `credential`."""
+"""A pattern for the names of settings whose values Spark hides in its event log and web pages.
+
+It is Spark's default pattern, with `credential` added.
+"""
 
 _SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
-"""The secret settings of catalogs, which a session gets only after Spark has started."""
+"""A pattern for the secret settings of catalogs. A session gets these settings only after Spark has started."""
 
 _CONF: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("spark.toml").read_text())
-"""The configuration of each session, and of the process, that depends on no setting."""
+"""The part of Spark's configuration, for sessions and for the process, that does not depend on `Settings`."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -52,18 +55,18 @@ Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
 
 
 def when_needed(starting: Starting) -> Callable[[], SparkSession]:
-    """Return a function that returns the session; the first call starts it."""
+    """Return a function that returns the Spark session. Its first call starts the session if necessary."""
     return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of the settings' catalog, under its name: Spark then has the same tables as `Lake`."""
+    """Return Spark's configuration of the catalog in `settings`, so Spark sees the same tables as `Lake`."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
     properties = catalog_kind(settings).spark | storage_properties(settings)[1]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in properties.items()},
-        # A cached table would hide commits of other processes.
+        # With a cache of tables, Spark would not see the commits of other processes.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,
         "spark.sql.defaultCatalog": settings.catalog,
@@ -71,15 +74,16 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of one session, which Spark accepts at any time."""
+    """Return the configuration of a session. Spark allows these settings to be changed at any time."""
     shuffle = {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions)}
     return catalog_conf(settings) | _CONF["session"] | shuffle
 
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
-    """Return the configuration that is fixed when a process starts its JVM, with `java` or the Java that is found.
+    """Return the configuration that is fixed when a process starts its JVM.
 
-    Raises ToolchainError when a pinned jar is missing.
+    The JVM is started with `java`, or, if that is None, with the Java that `require_java` finds. Raises ToolchainError
+    if a pinned jar is missing.
     """
     jars = class_path(settings.jars, _needed(settings, groups))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
@@ -88,11 +92,12 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     conf = _CONF["process"] | {
         "spark.sql.extensions": EXTENSIONS,
         "spark.redaction.regex": REDACTED,
-        # The warehouse of Spark's own catalog, which has no tables.
+        # The warehouse of Spark's built-in catalog, which stays empty.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
         "spark.driver.memory": settings.driver_memory,
-        # A job whose results fill the driver's heap hangs for ever; a refused job is done in another way.
+        # If a job's results fill the driver's heap, the job hangs for ever. If Spark refuses the results instead, the
+        # work is done in another way.
         "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
@@ -100,18 +105,18 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()
     if not _is_local(settings):
-        # In local mode executors have the driver's class path, so 60 MB need not be copied.
+        # In local mode the jars are not copied: executors use the driver's class path, which saves copying 60 MB.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
 
 
 def socket_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration by which the JVM and Python of this machine use sockets that are files.
+    """Return the configuration that makes the JVM and Python on this machine communicate through Unix domain sockets.
 
-    Through the loopback interface each Python task waits 40 ms until the JVM's small writes are acknowledged. The files
-    are in a folder that is removed when this process ends. The configuration is empty on a cluster, whose machines may
-    lack the folder, with another Python, which may lack this package, and where the folder's path is too long for a
-    socket.
+    Over the loopback interface, each Python task waits 40 ms until the JVM's small writes are acknowledged. The socket
+    files are in a folder that is removed when this process ends. The configuration is empty in three cases: on a
+    cluster, whose machines may not have the folder; with another Python for the workers, which may not have this
+    package; and if the folder's path is too long for a socket.
     """
     same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     if not same or not _is_local(settings) or len(tempfile.gettempdir()) > _LONGEST:
@@ -128,16 +133,19 @@ def _is_local(settings: Settings) -> bool:
 
 
 _LONGEST = 40
-"""The maximum length of a folder's path that leaves room for the names of sockets: systems take at least 104
-characters."""
+"""The maximum length of a temporary folder's path at which the sockets' paths still fit: systems allow at least 104
+characters.
+"""
 
 _MOST_OF_HEAP = 8
-"""The part of the driver's heap that the results of one job may fill: they are there twice, with the results of
-others."""
+"""The results of one job may fill at most one part in `_MOST_OF_HEAP` of the driver's heap.
+
+The heap has two copies of the results, and may also have the results of other jobs.
+"""
 
 
 def _bytes(size: str) -> int:
-    """Convert a size in a JVM's notation to bytes.
+    """Convert a memory size from the JVM's notation to bytes.
 
     >>> _bytes("4g"), _bytes("512m")
     (4294967296, 536870912)
@@ -146,12 +154,15 @@ def _bytes(size: str) -> int:
 
 
 def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
-    """List the requested groups of jars, and the groups that the lake needs."""
+    """Return the requested groups of jars and the groups that the lake needs, each group once."""
     return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
 
 
 def _files_in_s3() -> dict[str, str]:
-    """Return Hadoop's configuration for sources and checkpoints in `s3://`; EMR has its own."""
+    """Return Hadoop's configuration for sources and checkpoints with `s3://` paths.
+
+    EMR has its own file system for such paths.
+    """
     at = endpoint("s3")
     conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     return conf | ({"spark.hadoop.fs.s3a.endpoint": at, "spark.hadoop.fs.s3a.path.style.access": "true"} if at else {})
@@ -166,20 +177,20 @@ def open_session(
 ) -> SparkSession:
     """Open a Spark session whose default catalog is the settings' catalog.
 
-    The first call of a process starts Spark; `app`, `groups` (of pinned jars: `("lake", "kafka")` for a Kafka source),
-    the master and the memory count only then. Every call returns a session with separate SQL settings and views;
-    `stop()` on any session stops Spark for all. `extra` settings are added to the defaults; a later call can only
-    change settings that Spark lets a session change. In a process that `spark-submit` started, `spark-submit` sets the
-    master, memory, Java and jars.
+    The first call in a process starts Spark. Only this call uses `app`, `groups`, the master and the memory; `groups`
+    are groups of pinned jars, such as `("lake", "kafka")` for a Kafka source. Every call returns a session with its own
+    SQL settings and views. `stop()` on any session stops Spark for all sessions. `extra` settings are added to the
+    defaults; a later call can only change settings that Spark allows a session to change. If `spark-submit` started the
+    process, `spark-submit` sets the master, the memory, Java and the jars.
 
-    Raises ToolchainError when Java or a pinned jar is missing, or the process's JVM runs without a needed jar.
+    Raises ToolchainError if Java or a pinned jar is missing, or if the process's JVM was started without a needed jar.
     """
     with _starting:
         return _opened(settings, app, extra or {}, groups)
 
 
 def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
-    """Put all further work of this thread on Spark into one group; return a function that cancels the group."""
+    """Put all further Spark jobs of this thread into one job group; return a function that cancels the group."""
     group = f"tailrace-{uuid.uuid4()}"
     spark.sparkContext.setJobGroup(group, what)
     context: Any = spark.sparkContext._jsc
@@ -205,7 +216,8 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
     java = require_java(settings.java_home)
     fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java), **socket_conf(settings)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
-        # The workers run this interpreter: `python3` on the PATH may be another one, without pyspark.
+        # Make Spark's workers run the same interpreter as this process: `python3` on the PATH may be another one,
+        # without pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return _build(app, {**fixed, **conf})
 
@@ -224,7 +236,8 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
-    # The settings with which Spark starts are in the JVM's command line, which everybody on the machine may read.
+    # The settings with which Spark starts are part of the JVM's command line, which every user of the machine can read.
+    # Secret settings are therefore set after the start.
     secret = {key: value for key, value in conf.items() if _SECRET.fullmatch(key)}
     builder = SparkSession.builder.appName(app)
     for key, value in conf.items() - secret.items():
@@ -244,7 +257,10 @@ def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _environment(**values: str | None) -> Iterator[None]:
-    """Set environment variables while Spark starts, or remove those that are None, and restore them afterwards."""
+    """Set environment variables while the block runs, and restore their previous values afterwards.
+
+    A variable whose value is None is removed.
+    """
     before = {name: os.environ.get(name) for name in values}
     try:
         _assign(values)

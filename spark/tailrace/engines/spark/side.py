@@ -1,4 +1,4 @@
-"""Run a stage of a stream on Spark: the executors hold its state, and write its rows to a branch."""
+"""Run a stage of a stream on Spark: the executors have the stage's state, and write its ledger rows to a branch."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Condition, Relation
 
 _KINDS = 2
-"""The number of kinds of rows of which an epoch has many: panes and partials."""
+"""The number of kinds of ledger rows of which an epoch may have many: panes and partials."""
 
 _OPEN_FILES = 24
-"""The maximum number of files that a task has open at the same time."""
+"""The maximum number of files that one task may have open at the same time."""
 
 
 class SparkSide:
-    """A stage on Spark, for large work. A bundle that is an Arrow table becomes a frame."""
+    """The side of a stage on Spark, for large work. If a bundle is an Arrow table, it is converted to a data frame."""
 
     direct = False
 
@@ -55,9 +55,10 @@ class SparkSide:
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True,
         connection: duckdb.DuckDBPyConnection | None = None,
     ) -> None:  # fmt: skip
-        """Open the side. The side of a stream, which has the lease, removes the files of streams before it.
+        """Open the side.
 
-        Small bundles are added up on `connection`, if there is one.
+        A stream's side (`streams`) has the lease, so it removes the files of earlier streams. If `connection` is given,
+        small bundles are aggregated on this DuckDB connection.
         """
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self._connection = connection
@@ -69,14 +70,15 @@ class SparkSide:
 
     @cached_property
     def _here(self) -> SqlExecution | None:
-        """The execution that aggregates small bundles in this process; None without a connection."""
+        """The DuckDB execution that aggregates small bundles in this process, or None if there is no connection."""
         return None if self._connection is None else SqlExecution(self._connection, self.pipeline)
 
     def nothing(self, generation: int) -> OpenWindows:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
-        # A backfill may have corrected the restored state; later stages read its corrections with the next epoch.
+        # A backfill may have corrected the restored state. Later stages read the backfill's corrections with the next
+        # epoch.
         self._restored_at = clock.epoch
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
@@ -99,7 +101,8 @@ class SparkSide:
     def write(self, stepped: SparkResult, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         few = stepped.most is not None and stepped.most < MANY
         if few and (rows := arrow_of(stepped.rows)) is not None:
-            # This process writes few rows faster than Spark plans to write them, and makes fewer files.
+            # This process can write few rows before Spark would have planned the write, and it writes fewer files than
+            # Spark.
             branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, rows))), properties)
             return EpochCounts.of_groups(count_rows(rows), stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
@@ -113,7 +116,7 @@ class SparkSide:
         return EpochCounts.of_windows(counts.read(), stepped.state.open())
 
     def _lie_together(self, stepped: SparkResult) -> bool:
-        """Tell whether an epoch has many rows, in so few partitions that a task can have a file open for each."""
+        """Return True if an epoch has many rows in few partitions, so a task can keep one file open per partition."""
         if stepped.partials < MANY or stepped.ends is None:
             return False
         live, most = self.lake.table(self.ledger), _KINDS
@@ -139,7 +142,7 @@ class SparkSide:
         if clock is None or clock.epoch - 1 != self._restored_at:
             return passed
         corrections = self._read(corrected_before(clock.epoch))
-        # Spark would plan even a union with no rows in every epoch.
+        # The union is skipped if there are no corrections, because Spark would plan it in every epoch.
         return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
     def _records(self, rows: DataFrame) -> DataFrame:
@@ -157,7 +160,7 @@ class SparkSide:
 
 
 def execution_of(spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> SparkExecution:
-    """Return the execution that a definition takes on Spark. All that can run natively does."""
+    """Return the execution for a definition on Spark. Every definition that can run natively does so."""
     return _EXECUTIONS[way(pipeline)](spark, pipeline, rest)
 
 

@@ -1,1 +1,1 @@
-"""Read tables for users and followers, without a JVM."""
+"""Read the lake's tables for users and for the followers of ledgers; no JVM is needed."""

@@ -1,4 +1,4 @@
-"""Find the table with a pipeline's current answers, and do the work of every follower before and after a merge."""
+"""Find the table with a pipeline's current answers, and prepare and finish each merge of changes into that table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class AnswersFollowing(Following):
-    """The follower of a pipeline's ledger in a lake; it checks the definition before a merge and trims snapshots later.
+    """The follower of a pipeline's ledger in a lake.
 
-    If the pipeline has no table of answers, nothing is merged, and the follower reports that it has reached the
+    The follower checks the pipeline's definition before each merge, and trims the snapshots of the answers after each
+    merge. If the pipeline has no table of answers, nothing is merged, and the follower reports that it has reached the
     ledger's last snapshot.
     """
 
@@ -44,22 +45,23 @@ class AnswersFollowing(Following):
 
     def after_merge(self) -> None:
         self.trimming.after_commit()
-        # A follower has its own thread, and starts again from the table's head each time.
+        # A follower compacts in its own thread: each merge starts from the table's latest snapshot, so the compaction
+        # does not disturb the next merge.
         if self.compaction is not None and self.compaction.is_due() and (change := self.compaction.prepare()):
             self.compaction.commit(change)
 
     def begin(self) -> None:
-        """Check the definition and settle the answers.
+        """Check the definition, and switch the answers to the ledger's generation.
 
         Raises `OtherDefinitionError` if the ledger has switched to a definition with another meaning.
         """
         check_definition(self.lake, self.pipeline)
-        # The ledger may already have switched to another generation, while the answers have not.
+        # The ledger may already have switched to another generation while the answers still have the former generation.
         settle(self.lake, self.name)
 
 
 def answers_source(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
-    """Return the table that has the answers, and a filter for its rows that are answers and match `where`."""
+    """Return the table with a pipeline's answers, and a filter for the answers in this table that match `where`."""
     if lake.has(pipeline.name):
         return pipeline.name, where
     panes = equal("kind", PANE)

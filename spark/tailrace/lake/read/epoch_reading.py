@@ -1,8 +1,8 @@
 """Find how to read a namespace's tables as they were at the end of one epoch: from a snapshot, or with a query.
 
-A log and a ledger are read at their last commit up to the end of the epoch. Answers follow their ledger at their own
-pace. So the answers of an epoch are derived from the last panes that the ledger had at the end of the epoch, and do not
-depend on this pace (rule L2).
+A log or a ledger is read from its last commit up to the end of the epoch. A table of answers is updated later than its
+ledger, after a delay that varies. Therefore, the answers of an epoch are derived from the last panes in the ledger at
+the end of the epoch (rule L2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 
 
 class EpochError(LakeError, ValueError):
-    """A table has not yet reached the epoch, or no longer keeps a snapshot of the epoch."""
+    """A table has not yet reached the requested epoch, or has no snapshot of this epoch any more."""
 
 
 def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str, int]:
@@ -32,13 +32,13 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
     found = {}
     for table in tables:
         loaded = lake.table(table)
-        # The latest commit comes first. After a restore, the epochs that were undone come after the epochs that
-        # replaced them.
+        # The latest commit comes first. After a restore, this order puts the epochs that were undone after the epochs
+        # that replaced them.
         history = [(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
             continue
-        # A log's table of rejected records gets a commit only if there are rejected records.
+        # A log's table of rejected records gets a commit only in epochs with rejected records.
         if epochs[0][1] < epoch and not table.endswith(rejected_name("")):
             raise EpochError(f"{table} has epochs up to {epochs[0][1]:,}: pass an --epoch of at most that")
         snapshot = next((snapshot for snapshot, one in epochs if one <= epoch), None)
@@ -58,10 +58,10 @@ def has_answers(table: str, tables: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class PinnedTexts:
-    """The SQL relations from which Spark reads tables as they were at the end of an epoch (after `SELECT * FROM`).
+    """The SQL relations from which Spark reads tables as they were at the end of an epoch.
 
-    `texts` maps table names to relations; `missing` maps the names of other tables to the reason why they cannot be
-    read at the epoch.
+    `texts` maps table names to relations, which can follow `SELECT * FROM`. `missing` maps the names of the other
+    tables to the reason why they cannot be read at the epoch.
     """
 
     texts: Mapping[str, str]
@@ -69,7 +69,7 @@ class PinnedTexts:
 
 
 def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
-    """Return the SQL relations from which Spark reads each of the namespace's tables as it was at the end of an epoch.
+    """Return the SQL relations from which Spark reads the namespace's tables as they were at the end of an epoch.
 
     Tables that have no epochs are not in the result.
     """
@@ -92,7 +92,7 @@ def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
 def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
     """Return SQL for a table's answers, derived from the panes in its ledger; the SQL is valid in any dialect.
 
-    `rows` is used after FROM instead of the ledger's name, if it is given.
+    If `rows` is given, the SQL selects from `rows` instead of the ledger's name.
     """
     ledger = ledger_name(table)
     columns = [field.name for field in lake.table(table).schema().fields]
@@ -101,7 +101,7 @@ def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
     whole = {field.name for field in answer.fields} if isinstance(answer, StructType) else set()
     items = ", ".join(f"answer.{name} AS {name}" if name in whole else name for name in columns)
     by = ", ".join([*columns[: columns.index(SPAN[0])], *SPAN])
-    # A retraction has the same version as the pane that replaces the retracted pane (rule V1).
+    # If a pane replaces an answer, the retraction of the old answer has the same version as the new pane (rule V1).
     order = ", ".join([*(f"{name} DESC" for name in VERSION), "retraction"])
     place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
     panes = f"SELECT *, {place} FROM {rows or ledger} WHERE kind = '{PANE}'"

@@ -1,4 +1,4 @@
-"""Find what all rows of some files have in common, from the files' statistics."""
+"""Find the smallest and the largest value of a column in a set of files, from the files' statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 
 def bounds(files: Iterable[DataFile], column: NestedField) -> tuple[int, int] | None:
-    """Return the least and the greatest value of a column in files: numbers, or times in microseconds.
+    """Return the smallest and the largest value of a column in some files; times are returned in microseconds.
 
     Returns None if there are no files, if a file's statistics lack one of the bounds, if a row may have no value, or if
     the column is neither a `bigint` nor a timestamp.

@@ -1,4 +1,7 @@
-"""Check whether a stream keeps up, from the properties of its tables, without running an engine or counting rows."""
+"""Check whether a stream keeps up with its input, from the properties of its tables.
+
+No engine is needed, and no rows are counted.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ MINUTE = 60_000_000
 
 
 def health(lake: Lake, definition: Definition) -> list[StageProgress]:
-    """Return the progress of each stage of a definition, in order; stages that no stream has started are left out."""
+    """Return the progress of each stage of a definition, in order; a stage that no stream has started is left out."""
     found = (stage_progress(lake, stage.name) for stage in chain(definition))
     return [one for one in found if one is not None]
 
@@ -23,7 +26,8 @@ def health(lake: Lake, definition: Definition) -> list[StageProgress]:
 def answer_snapshots(lake: Lake, definition: Definition) -> dict[str, str | None]:
     """Return the current snapshots of the stages' tables of answers.
 
-    The result maps table names to snapshots as text, or to None for a table without a snapshot.
+    The result maps a table's name to the id of its current snapshot, as text. If the table has no snapshot, the value
+    is None.
     """
     tables = [stage.name for stage in chain(definition) if lake.has(stage.name)]
     found = {name: lake.head(name).snapshot for name in tables}
@@ -31,12 +35,12 @@ def answer_snapshots(lake: Lake, definition: Definition) -> dict[str, str | None
 
 
 def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
-    """List the problems, one line for each: stages without a ledger, and watermarks that are too far from `now`.
+    """List the problems of a stream, one line for each: stages without a ledger, and watermarks too far from `now`.
 
-    A watermark may be at most `most` behind and at most one day ahead (`ahead`); a watermark at the end of time is
-    never a problem. `now` is a time and `most` a duration, both in microseconds; `most` is None if the clock of the
-    stream follows the records instead of real time. If the stream is `young`, it has not been running long enough for
-    every stage to have a ledger and a watermark.
+    A watermark may be at most `most` behind `now` and at most one day ahead of `now` (`ahead`); a watermark at the end
+    of time is never a problem. `now` is a time and `most` a duration, both in microseconds. `most` is None if the clock
+    of the stream follows the records instead of real time; watermarks are then not checked. If `young` is True, the
+    stream has only just started, so a stage may still lack its ledger or its watermark.
     """
     found = {one.name: one for one in health(lake, definition)}
     lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
@@ -56,9 +60,9 @@ def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None
 
 
 def _by(lake: Lake, definition: Definition) -> str:
-    """Return text with the partitions that hold the watermark back, or with the logs if there are several logs.
+    """Return text that names the partitions that hold the watermark back or, with several logs, the logs.
 
-    The text is empty if there is only a single partition or log.
+    The text is empty if there is only a single log and it has only a single partition.
     """
     logs = definition.sources
     each = {log.name: progress_of(lake, log.name) if lake.has(log.name) else None for log in logs}

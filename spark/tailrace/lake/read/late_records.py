@@ -1,6 +1,6 @@
-"""Find the records that were too late for their windows, as ranges that a backfill would repair (rule X6).
+"""Find the records that were too late for their windows, as ranges in which a backfill would include the records (X6).
 
-This takes no JVM.
+The search needs no JVM.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tailrace.model.windows.window_spans import touching_groups
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
-"""The maximum number of late ranges for which separate backfills are proposed, instead of a single backfill."""
+"""The maximum number of separate backfills that are proposed; for more late ranges, a single backfill is proposed."""
 
 
 @dataclass(frozen=True)
 class LateRange:
-    """Adjacent windows with late records, as the half-open range of a backfill that would include these records.
+    """Adjacent windows with late records, as a half-open range; a backfill of this range would include the records.
 
-    `behind` is the maximum time by which the watermark had passed a window's end. Times are in microseconds. The
-    records arrived in the epochs from `first_epoch` to `last_epoch`.
+    `behind` is the maximum time by which the watermark had passed the end of a late record's window. Times are in
+    microseconds. The records arrived in the epochs from `first_epoch` to `last_epoch`.
     """
 
     first: int
@@ -51,10 +51,11 @@ class LateRange:
 
 @dataclass(frozen=True)
 class LateReport:
-    """A ledger's late records: their number, the number included by backfills, and the ranges of the remaining records.
+    """A report of a ledger's late records: their number, and the number of late records that backfills have included.
 
-    A record in several windows counts once for each window for which it was too late. Ranges that end at or before
-    `closed` can be backfilled now; later ranges can be backfilled once the watermark has advanced.
+    `ranges` are the ranges of late records that no backfill has included. A record that was too late for several
+    windows counts once for each of these windows. A range that ends at or before the event time `closed` can be
+    backfilled now. A later range can be backfilled once the watermark has advanced.
     """
 
     pipeline: Definition
@@ -69,15 +70,15 @@ class LateReport:
         return tuple(one for one in self.ranges if self.wait(one) == 0)
 
     def wait(self, one: LateRange) -> int:
-        """Return by how many microseconds the watermark has to advance until a range can be backfilled."""
+        """Return by how many microseconds the watermark has to advance before a range can be backfilled."""
         return max(0, one.last - self.closed)
 
 
 @dataclass(frozen=True)
 class LateSpan:
-    """The records of one epoch that were too late for a span.
+    """The records of one epoch that were too late for a span of event time.
 
-    `span` is the window of the records, or the window into which their windows merge.
+    `span` is the window of the records, or the window into which this window would merge.
     """
 
     span: Window
@@ -87,11 +88,11 @@ class LateSpan:
 
 
 Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
-"""Groups a ledger's late records by some of its columns, as `group_late_rows` does."""
+"""A function that groups a ledger's late records by some of the ledger's columns, as `group_late_rows` does."""
 
 
 def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
-    """Propose a backfill for each late range, or a single backfill over all ranges if the ranges are many or overlap.
+    """Propose one backfill for each late range, or a single backfill over all ranges if they are many or overlap.
 
     A backfill does not change windows whose results are equal, so a single backfill over all ranges makes no
     unnecessary changes.
@@ -104,19 +105,19 @@ def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
 
 
 def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group a ledger's late records by these columns.
+    """Group a ledger's late records by the columns `names`.
 
-    `count_all` is a group's number of records, and `behind_max` is its largest `behind`.
+    In a returned group, `count_all` is the number of records, and `behind_max` is the largest `behind` of the records.
     """
     scan = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind"))
     return count_late_rows(scan.to_arrow_batch_reader(), names)
 
 
 def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group rows by these columns; return each group's columns, its count, and its largest `behind`.
+    """Group rows by the columns `names`; return each group's columns, its count, and its largest `behind`.
 
-    Window bounds are returned in microseconds. Only some of the rows are in memory at a time. The files of single
-    epochs have few rows, so the rows of many files are grouped together.
+    Window bounds are returned in microseconds. Only some of the rows are in memory at a time. The file of a single
+    epoch has few rows, so the rows of many files are collected before they are grouped.
     """
     many, held = list[pa.Table](), list[pa.RecordBatch]()
     for batch in rows:
@@ -130,7 +131,7 @@ def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> lis
     totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
     totals = totals.rename_columns({"count_all_sum": "count_all", "behind_max_max": "behind_max"})
     for name in (name for name in SPAN if name in names):
-        # Converting a number to Python takes a tenth of the time that an instant takes.
+        # Converting an integer to a Python object takes a tenth of the time of converting a timestamp.
         place = totals.column_names.index(name)
         totals = totals.set_column(place, name, totals[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     found: list[dict[str, Any]] = totals.to_pylist()
@@ -142,7 +143,7 @@ def _grouped(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> pa.Tabl
 
 
 _TOGETHER = 100_000
-"""The number of collected rows at which the rows are grouped."""
+"""When this number of rows has been collected, the rows are grouped."""
 
 
 def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) -> Iterator[LateSpan]:
@@ -157,7 +158,7 @@ def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) 
         windows = {_window(group) for group in own}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
-            # A late record's session extends over the sessions that it joins.
+            # A late record's session grows to include the sessions that it overlaps.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for row in own:
@@ -169,7 +170,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
-    """Return, for each key with late records, the windows with an answer in the span of the late records' windows."""
+    """Return, for each key with late records, the windows that have an answer and lie near the late windows."""
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows:
         return {}
@@ -187,8 +188,8 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
-                # The last pane of a window says whether it has an answer. A retraction comes before a pane of the same
-                # version.
+                # The last pane of a window shows whether the window has an answer. A retraction sorts before a pane of
+                # the same version.
                 version = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
                 latest[place] = max(version, latest.get(place, version))
@@ -200,10 +201,10 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
 
 def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
-    """Return, for window timestamps, the epoch of the log up to which backfills have included the records (rule V5).
+    """Return the epochs of the log up to which backfills have included records, by window timestamp (rule V5).
 
-    The result is a list of steps: each step is a time and the epoch that holds from this time to the time of the next
-    step, or -1 if no backfill has computed these windows.
+    The result is a list of steps. Each step is a pair: a time, and an epoch that holds from this time until the time of
+    the next step. The epoch is -1 if no backfill has computed these windows.
 
     >>> from dataclasses import replace
     >>> one = Run("a", "backfill", "committed", 2, first=10, last=20, fingerprint="", log_epoch=7)
@@ -226,13 +227,13 @@ def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
 
 
 def is_taken_in(late: LateSpan, steps: Sequence[tuple[int, int]]) -> bool:
-    """Return True if a backfill that has read these records has computed their window (rule V5)."""
+    """Return True if a backfill has read these late records and has computed their window (rule V5)."""
     place = bisect_right(steps, late.span.timestamp, key=lambda step: step[0]) - 1
     return place >= 0 and steps[place][1] >= late.epoch
 
 
 def late_ranges(late_spans: Iterable[LateSpan]) -> Iterator[LateRange]:
-    """Group the spans of late records into ranges by event time; spans that touch are in the same range."""
+    """Group the spans of late records into ranges of event time; spans that touch or overlap form one range."""
     for of in touching_groups(late_spans, lambda one: one.span):
         yield LateRange(
             first=min(one.span.start for one in of),

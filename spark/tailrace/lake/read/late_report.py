@@ -1,4 +1,4 @@
-"""Report the records that were too late for a definition, as ranges that a backfill would repair (rule X6)."""
+"""Report the records that were too late for a definition, as ranges in which a backfill would include them (X6)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,15 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.windows.windows import Window
 
 _SHORTEST = duration(minutes(1))
-"""The minimum length of the spans of event time in which a join's late records are counted, in microseconds."""
+"""The minimum length, in microseconds, of the spans of event time by which a join's late records are counted."""
 
 
 class LateRows(NamedTuple):
-    """A ledger's late rows by span, whether backfills have taken in the rows of a span, and where closed ranges end."""
+    """The late rows of a ledger, grouped by spans of event time.
+
+    `taken_in` returns True if backfills have included the records of a span. A range that ends at or before `closed`
+    can be backfilled now.
+    """
 
     spans: Iterable[LateSpan]
     taken_in: Callable[[LateSpan], bool]
@@ -49,7 +53,7 @@ class LateRows(NamedTuple):
 
 @singledispatch
 def late_rows(definition: object, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
-    """Find the late rows of a definition whose kind can repair them (`Definition.repairs_late`)."""
+    """Find the late rows of a definition of a kind that can repair late rows (`Definition.repairs_late`)."""
     raise KindError("report of late records", definition)
 
 
@@ -62,7 +66,7 @@ def _of_pipeline(pipeline: Pipeline, lake: Lake, ledger: Table, groups: Groups, 
 @late_rows.register
 def _of_join(join: Join, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
     def taken_in(late: LateSpan) -> bool:
-        """Tell whether a backfill of logs that had these records has computed all rows that they may be in."""
+        """Return True if a backfill has read these late records and has computed all rows in which they may occur."""
         return any(
             run.log_epoch is not None and run.log_epoch >= late.epoch and run.covers(late.span.start, late.span.end)
             for run in runs
@@ -77,12 +81,12 @@ def _watermark(ledger: Table) -> int:
 
 
 def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateSpan]:
-    """Count late records of both sides by epoch and the span of event time of the rows that they may be in."""
+    """Count the late records of both sides of a join, by epoch and by the event-time span of the affected rows."""
     reach = max(join.reach) if join.where is None else join.where.longest or 0
     span = max(reach, _SHORTEST)
 
     def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return, for each late record, the number of its span of event time, counted from the beginning of time."""
+        """Return, for each late record, the index of its span of event time; span 0 begins at the beginning of time."""
         since = pc.subtract(pc.cast(batch[PANE_TIME], pa.int64()), BEGINNING)
         columns = {"place": pc.divide(since, span), "epoch": batch["epoch"], "behind": batch["behind"]}
         return pa.RecordBatch.from_pydict(columns)
@@ -96,11 +100,12 @@ def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateS
 def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_rows) -> LateReport:
     """Report the records that were too late for one stage or join.
 
-    `groups` groups the late records of windows; an engine may pass its own function. Raises `LakeError` if there is no
-    ledger, and `OtherDefinitionError` if the ledger belongs to a definition with another meaning.
+    `groups` is the function that groups the late records of windows; an engine may pass its own function. Raises
+    `LakeError` if there is no ledger, and `OtherDefinitionError` if the ledger belongs to a definition with another
+    meaning.
     """
     check_meaning(lake, definition)
-    # The runs are read after the ledger, so that no run of which the ledger has rows is missing.
+    # The runs are read after the ledger, so that every run with rows in the ledger is found.
     ledger = lake.table(ledger_name(definition.name))
     runs = committed_backfills(lake, definition.name) if lake.has(runs_name(definition.name)) else []
     late = late_rows(definition, lake, ledger, groups, runs)

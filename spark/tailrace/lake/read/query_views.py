@@ -1,4 +1,4 @@
-"""Query a lake's tables, and views of a ledger's rows by kind, with SQL on any engine; queries can only read."""
+"""Query a lake's tables, and views of each kind of ledger row, with read-only SQL on any engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tailrace.model.definition.fingerprint import decode_meaning
 from tailrace.model.definition.join import TAKES_BACK
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
-"""The suffixes of the views of a ledger's rows, by kind: `hourly__panes` has the panes of `hourly__ledger`."""
+"""The suffixes of a ledger's views, one for each kind of row: `hourly__panes` has the panes of `hourly__ledger`."""
 
 ROWS = "rows"
 """The suffix of the view with a map's or join's current rows: no retractions, and no rows that a run has replaced."""
 
 
 class QueryError(LakeError, ValueError):
-    """An engine rejects the SQL. The message has one line."""
+    """The engine rejected a user's SQL query; the message is a single line."""
 
 
 ALLOWED = (
@@ -37,7 +37,7 @@ ALLOWED = (
 
 
 def refusal(found: str) -> QueryError:
-    """Return an error for a query that does more than read the lake's tables; the message states what is allowed."""
+    """Return an error for a query that does more than read the lake's tables; its message states what is allowed."""
     return QueryError(f"{found}: {ALLOWED}")
 
 
@@ -47,14 +47,14 @@ def unknown_table(parts: Iterable[str]) -> QueryError:
 
 
 class Reading(NamedTuple):
-    """How a query reads a lake: its views with their SQL, and the snapshots of tables that are read in a past state."""
+    """The views that a query reads, with their SQL, and the snapshots of tables that are read in a past state."""
 
     views: dict[str, str]
     snapshots: dict[str, int]
 
 
 def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
-    """Return how a query reads the tables that it names: in their current state, or at the end of an epoch.
+    """Plan how a query reads the tables that it names: in their current state, or at the end of an epoch.
 
     `quote` is the character that the engine uses to quote names. Raises `EpochError` if a table has no snapshot of the
     epoch.
@@ -90,7 +90,7 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
 
 
 def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
-    """Yield SQL for a pane's index among its window's panes that are not early, as in the model's `settled_indexes`.
+    """Yield SQL for a pane's index among those panes of its window that are not early (see `settled_indexes`).
 
     A query that does not use this column does not compute it. `columns` are the ledger's columns.
     """
@@ -105,9 +105,9 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
 def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
     """Return SQL for the current rows of a map's or a join's ledger; the SQL is valid in any dialect.
 
-    The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A pair is identified by the positions
-    of both its records, and by its window. If a stream may have retracted pairs, a pair is instead identified by all
-    its values.
+    The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A joined pair is identified by the
+    positions of its two records and by its window. If a stream may have retracted pairs, a pair is instead identified
+    by all its values.
     """
     if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):
         return _given_less_taken(ledger, [f"{quote}{name}{quote}" for name in columns])
@@ -121,7 +121,10 @@ def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str
 
 
 def _given_less_taken(ledger: str, columns: Sequence[str]) -> str:
-    """Return SQL for rows of a join's ledger that were output and not retracted; of equal rows, the latest remain."""
+    """Return SQL for the rows of a join's ledger that were output and not retracted.
+
+    If N equal rows were output and M of these rows were retracted, the latest N - M rows are selected.
+    """
     about = ("kind", "generation", "epoch", "retraction", "processing_time", "writer")
     says = ", ".join(name for name in columns if name[1:-1] not in about)
     place = f"ROW_NUMBER() OVER (PARTITION BY {says}, retraction ORDER BY generation DESC, epoch DESC) AS _place"
@@ -145,7 +148,7 @@ def first_line(text: str) -> str:
     >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
     "Syntax error at 'x'. (line 1, pos 7)"
 
-    If no line has text, the result says so.
+    If the message has no line with text, the returned text states this.
     """
     line = next((one.strip() for one in text.splitlines() if one.strip()), "the engine says nothing")
     return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
@@ -157,7 +160,7 @@ def mentions(name: str, query: str) -> bool:
 
 
 def extension(name: str) -> Path:
-    """Return the file of a DuckDB extension that was installed as a package; nothing is downloaded.
+    """Return the path of a DuckDB extension that was installed as a Python package; nothing is downloaded.
 
     Raises `LakeError` if the extension is not installed.
     """

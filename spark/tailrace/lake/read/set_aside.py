@@ -1,4 +1,4 @@
-"""Find the records that streams of a definition have set aside, from its ledger (rule X7, the last resort)."""
+"""Read, from a definition's ledger, the records that the definition's streams have set aside (rule X7, last resort)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tailrace.model.definition.record_steps import Place
 from tailrace.model.logs.derived_logs import Panes
 
 WHY = "set aside: "
-"""The beginning of the reason in the ledger's row for a record that was set aside."""
+"""The prefix of the column `reason` in a ledger's row for a record that was set aside."""
 
 D = TypeVar("D", bound=Definition)
 
 
 def with_set_aside(lake: Lake, definition: D) -> D:
-    """Return a definition that rejects the records that its streams have set aside.
+    """Return a copy of a definition that rejects the records that its streams have set aside.
 
-    If there are no such records, the definition itself is returned. In a later stage, the definitions of the earlier
-    stages are replaced in this way.
+    If no records were set aside, the definition itself is returned. In the copy of a later stage of a pipeline, the
+    definition of the first stage rejects the records.
     """
     if isinstance(definition.log, Panes):
         earlier = with_set_aside(lake, definition.log.of)
@@ -37,14 +37,14 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
 
 def can_set_aside(definition: Definition) -> bool:
-    """Return True if a definition's records can be set aside, that is, if its logs never retract a record."""
+    """Return True if a definition's records can be set aside; its logs must never retract a record."""
     return not any(log.takes_back for log in definition.log.parts)
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
-    """Return the records that were set aside, each with the reason that was recorded.
+    """Return the positions of the records that were set aside, each with the recorded reason.
 
-    The ledger is searched only if its last epoch's commit states that there are such records.
+    The ledger's rows are searched only if the commit of the ledger's last epoch states that there are such records.
     """
     ledger = ledger_name(definition.name)
     if not lake.has(ledger) or not EpochCommit.of(lake.head(ledger).properties).set_aside:

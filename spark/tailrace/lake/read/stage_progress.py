@@ -1,4 +1,4 @@
-"""Read the progress of a definition from the heads of its tables, without a scan and without an engine."""
+"""Read the progress of a definition from the last commits of its tables, without a scan and without an engine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class StageProgress:
     """The last epoch of a definition's ledger, and the ledger's clock. Times are in microseconds.
 
     `epoch` is -1 before the first epoch. `answers_epoch` is the epoch up to which the answers are current, or -1
-    without a table of answers. `onward` is the watermark of the definition's readers. `generation` is the stream's
-    generation, and `token` is the token of its lease. `engine` names the engine of the epoch, with the reason why it
-    was chosen. `committed` is the time of the last commit.
+    without a table of answers. `onward` is the watermark that the definition passes on to its readers. `generation` is
+    the stream's generation, and `token` is the token of the stream's lease. `engine` names the engine of the last epoch
+    and the reason why this engine was chosen. `committed` is the time of the ledger's last commit.
     """
 
     name: str
@@ -36,7 +36,7 @@ class StageProgress:
 
     @classmethod
     def of(cls, name: str, ledger: Table, answers: Table | None) -> StageProgress:
-        """Read the progress from a ledger and, if there is one, a table of answers."""
+        """Read a definition's progress from its ledger and, if the definition has one, from its table of answers."""
         head = head_of(ledger)
         processing_time = head.properties.get("processing_time")
         return StageProgress(
@@ -56,18 +56,18 @@ class StageProgress:
     def lag(self) -> int | None:
         """The time by which the watermark is behind the last epoch's processing time.
 
-        None if the watermark or the processing time is at the beginning or the end of time.
+        The lag is None if the watermark or the processing time is at the beginning or the end of time.
         """
         return behind(self.watermark, self.processing_time)
 
     @property
     def ahead(self) -> int:
-        """The time by which the watermark is ahead of the last epoch's processing time; 0 if it is at most a day."""
+        """The time by which the watermark is ahead of the last epoch's processing time; 0 if it is a day or less."""
         return ahead(self.watermark, self.processing_time)
 
     @property
     def engine_named(self) -> tuple[str, str]:
-        """The name of the last epoch's engine, and the reason why it was chosen; empty texts before the first epoch."""
+        """The name of the last epoch's engine, and the reason for its choice; both are empty before the first epoch."""
         name, _, why = (self.engine or "").partition(": ")
         return name, why
 

@@ -1,7 +1,7 @@
 """Read the status of a definition and of its logs from their tables, without a JVM.
 
-Counts come from the tables' manifests if the manifests have them, so that reading the status stays cheap as tables
-grow. Times are in microseconds. Each kind of definition has its own function that reads the state kept between epochs
+Row counts are taken from the tables' manifests if possible, so that reading the status stays cheap as tables grow.
+Times are in microseconds. Each kind of definition has its own function that reads the state kept between epochs
 (`kept_state`).
 """
 
@@ -45,12 +45,12 @@ from tailrace.model.step.transition import Transition
 class LogStatus:
     """The status of a log: its last epoch (-1 before the first epoch), and its numbers of records and rejected records.
 
-    `latest` is the latest event time in the log, or None if the log has no records or the column of the event time is
-    unknown. `committed` is the time of the last commit. `progress` is the progress of the source's partitions, or None
-    before the first epoch. `duplicates` is the number of records that arrived again and were dropped. `unread` has, for
-    each kind of file, the number of files in the landing folder that are not read in their current state, according to
-    the last epoch. `near_names` maps names of fields in records to the nearly equal names of columns that the records
-    lack.
+    `latest` is the latest event time in the log, or None if the log has no records or its event-time column is unknown.
+    `committed` is the time of the log's last commit. `progress` is the progress of the source's partitions, or None
+    before the first epoch. `duplicates` is the number of records that arrived again and were dropped. `unread` counts,
+    for each kind of file, the files in the landing folder that had not been read in their current state at the time of
+    the last epoch. `near_names` maps the name of an undeclared field in the records to the nearly equal name of a
+    declared column that the records lack.
     """
 
     log: str
@@ -67,7 +67,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The windows that records can still reach: their number, and the end times of the oldest and the newest window."""
+    """The number of windows that records can still reach, and the end times of the oldest and the newest window."""
 
     count: int
     oldest: int | None
@@ -76,11 +76,11 @@ class OpenWindows:
 
 @dataclass(frozen=True)
 class KeptKeys:
-    """The keys of a computation that still have state: their number, and the number of their pending timers.
+    """The number of keys of a computation that still have state, and the number of pending timers of these keys.
 
-    `next` is the time at which the first timer in event time is due. `in_flight` is the number of records that the last
-    epoch sent back into the computation, or None if the computation has no loop. `strong` states whether the ledger
-    keeps the productions.
+    `next` is the event time at which the first event-time timer is due, or None without such a timer. `in_flight` is
+    the number of records that the last epoch sent back into the computation, or None if the computation has no loop.
+    `strong` states whether the ledger keeps the computation's productions.
     """
 
     count: int
@@ -92,12 +92,12 @@ class KeptKeys:
 
 @dataclass(frozen=True)
 class Answers:
-    """The table of a pipeline's current answers.
+    """The number of a pipeline's current answers, and details about them.
 
-    `unanswered` is the number of answers with a result that is null because no value of its type is correct, and
-    `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
-    change rewrote, because they were in the same files as changed answers; if this number is high, a stream changes the
-    answers less often (`TAILRACE_FRESHNESS`).
+    `unanswered` is the number of answers in which a result is null because no value of the result's type is correct,
+    and `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
+    change of the table rewrote. A change also rewrites unchanged answers that are in the same files as changed answers;
+    if this number is high, a stream changes the answers less often (`TAILRACE_FRESHNESS`).
     """
 
     count: int
@@ -137,7 +137,7 @@ class Status(StageProgress):
 
     @property
     def late(self) -> int:
-        """The number of records that were too late; a record counts once for each window."""
+        """The number of records that were too late; a record counts once for each window for which it was too late."""
         return self.counts.get(LATE, 0)
 
     @property
@@ -147,30 +147,30 @@ class Status(StageProgress):
 
     @property
     def claimed(self) -> int:
-        """The number of productions whose ids another claimant had already claimed."""
+        """The number of productions that were not output because another claimant had already claimed their ids."""
         return self.counts.get(CLAIMED, 0)
 
     @property
     def windows(self) -> OpenWindows | None:
-        """The open windows, if the definition has windows."""
+        """The definition's open windows, or None if the definition has no windows."""
         return self.kept if isinstance(self.kept, OpenWindows) else None
 
     @property
     def keys(self) -> KeptKeys | None:
-        """The keys that have state, if the definition keeps keys."""
+        """The keys that have state, or None if the definition keeps no state by key."""
         return self.kept if isinstance(self.kept, KeptKeys) else None
 
     @property
     def answers_behind(self) -> int:
-        """The number of epochs by which the answers are behind the ledger."""
+        """The number of epochs by which the table of answers is behind the ledger."""
         return max(0, self.epoch - self.answers_epoch)
 
 
 @dataclass(frozen=True)
 class DefinitionStatus:
-    """The status of a definition, and the status of each of its logs that has a table.
+    """The status of a definition, and the status of each log of the definition whose table exists.
 
-    `own` is None if no stream has created the definition's tables yet.
+    `own` is the definition's own status, or None if no stream has created the definition's tables yet.
     """
 
     logs: tuple[LogStatus, ...]
@@ -187,7 +187,7 @@ def status(lake: Lake, definition: Definition) -> DefinitionStatus:
 
 
 def overview(lake: Lake) -> tuple[list[LogStatus], list[Status]]:
-    """Read the status of every log and ledger of the namespace, as far as it is known without a definition."""
+    """Read the status of every log and ledger in the namespace, without the parts that need a definition."""
     if not lake.exists:
         return [], []
     tables = lake.tables
@@ -252,21 +252,24 @@ class Ledger:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """The number of rows of each kind, according to the files; each file has rows of only one kind."""
+        """The number of rows of each kind, from the files' metadata; each file has rows of only one kind."""
         counts: Counter[str] = Counter()
         for task in self.files:
             counts[self.kind(task)] += task.file.record_count
         return counts
 
     def kind(self, task: FileScanTask) -> str:
-        """Return the kind of a file's rows."""
+        """Return the kind of the rows in a file of the ledger."""
         fields = [field.name for field in self.table.specs()[task.file.spec_id].fields]
         return str(task.file.partition[fields.index("kind")])
 
 
 @singledispatch
 def kept_state(definition: Definition, ledger: Ledger) -> OpenWindows | KeptKeys | None:
-    """Read the state that a definition keeps in its ledger between epochs; None if its kind keeps no state there."""
+    """Read the state that a definition keeps in its ledger between epochs.
+
+    Returns None for the kinds of definitions that keep no state in the ledger.
+    """
     raise KindError("status", definition)
 
 
@@ -275,9 +278,9 @@ kept_state.register(Join, lambda definition, ledger: None)
 
 
 def _unanswered(answers: Table) -> tuple[int, str | None]:
-    """Count the answers that explain why one of their results is null; return the number and one explanation.
+    """Count the answers with an explanation for a null result; return the number, and one of the explanations.
 
-    Only files that have such an answer, according to their manifests, are read.
+    Files without such answers, according to the manifests, are not read.
     """
     if UNANSWERED not in answers.schema().column_names:
         return 0, None
@@ -290,7 +293,7 @@ def _unanswered(answers: Table) -> tuple[int, str | None]:
 
 
 def _reasons(ledger: Table) -> dict[str, int]:
-    """Return the most frequent reasons for which a definition rejected records, each with the number of records."""
+    """Return the most frequent reasons why a definition rejected records, each with the number of rejected records."""
     rows = ledger.scan(row_filter=equal("kind", REJECTED), selected_fields=("reason",)).to_arrow_batch_reader()
     counts: Counter[str] = Counter()
     for batch in rows:
@@ -299,23 +302,27 @@ def _reasons(ledger: Table) -> dict[str, int]:
 
 
 REASONS = 3
-"""The maximum number of reasons that are shown."""
+"""The maximum number of different reasons that are returned for rejected records."""
 
 
 @kept_state.register
 def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
-    """Find the open windows from each window's latest partial, without windows that merged away or are out of reach."""
+    """Find a pipeline's open windows from the latest partial of each window.
+
+    Windows that have merged away, and windows that records cannot reach any more, are left out.
+    """
     watermark = ledger.head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
     keys, schema = [*pipeline.key, "window_start", "window_end"], ledger.table.schema()
     if any(name not in schema.column_names for name in keys):  # another definition's ledger
         return OpenWindows(0, None, None)
-    # Files whose windows all end at or before this floor are not read; each window in other files is checked below.
+    # A file is skipped if all windows in the file end at or before this floor. The windows in all other files are
+    # checked individually below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = schema.find_field("window_end").field_id
     partials = [task for task in ledger.files if ledger.kind(task) == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
-    # Imported here because the module imports pandas, unless that import is suppressed.
+    # This import is local because the module imports pandas, unless that import is suppressed.
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
@@ -331,7 +338,7 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
 
 @kept_state.register
 def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
-    """Find the keys that still have state, and their timers, from each key's latest partial."""
+    """Find the keys of a computation that still have state, and their timers, from the latest partial of each key."""
     table, epoch = ledger.table, ledger.head.number("epoch")
     keys = [one for one in computation.key if one in table.schema().column_names]
     names = (*keys, "epoch", "gone", "timers")
@@ -345,7 +352,7 @@ def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
-    """Select the latest partial for each combination of these key columns, by version.
+    """Select the partial with the latest version for each combination of values in the columns `keys`.
 
     If two partials have the same version, the partial that is not marked as `gone` counts as the later partial.
     """
@@ -358,7 +365,7 @@ def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def _rewritten(answers: Table) -> int:
-    """Return the number of rows that were removed, to be rewritten, by the last commit that updated the answers."""
+    """Return the number of answers that the last update rewrote, including answers that the update did not change."""
     for snapshot in reversed(answers.snapshots()):
         properties = properties_of(snapshot)
         if STAMP in properties and MAINTAINED not in properties:
@@ -368,13 +375,19 @@ def _rewritten(answers: Table) -> int:
 
 
 def latest_in(table: Table, column: str) -> int | None:
-    """Return the latest time in a column from the files' statistics, in microseconds, or None without statistics."""
+    """Return the latest time in a column of a table, in microseconds, from the files' statistics.
+
+    Returns None if no file has statistics for the column.
+    """
     number = table.schema().find_field(column).field_id
     highest = (_highest(task, number) for task in table.scan().plan_files())
     return max((at for at in highest if at is not None), default=None)
 
 
 def _highest(task: FileScanTask, number: int) -> int | None:
-    """Return the latest time in a column of a file from its statistics, in microseconds, or None without statistics."""
+    """Return the latest time in a column of one file, in microseconds, from the file's statistics.
+
+    Returns None if the file has no statistics for the column.
+    """
     bound = (task.file.upper_bounds or {}).get(number)
     return None if bound is None else int(from_bytes(TimestamptzType(), bound))

@@ -13,7 +13,7 @@ from tailrace.lake.catalog.lake import Lake
 
 @dataclass(frozen=True)
 class TableSize:
-    """The size of a table: its numbers of rows, data files, and bytes."""
+    """The size of a table: the numbers of its rows, data files and bytes."""
 
     rows: int
     files: int
@@ -31,6 +31,9 @@ class TableSize:
 
 
 def table_sizes(lake: Lake, tables: Iterable[str]) -> dict[str, TableSize]:
-    """Read the sizes of those of the named tables that exist. Raises `LakeError` if the catalog cannot be opened."""
+    """Read the sizes of the named tables; tables that do not exist are left out.
+
+    Raises `LakeError` if the catalog cannot be opened.
+    """
     found = ((name, lake.find(name)) for name in tables)
     return {name: TableSize.of(table) for name, table in found if table is not None}

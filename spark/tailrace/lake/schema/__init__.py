@@ -1,1 +1,1 @@
-"""Describe the tables: contracts and their files, layouts, types, and differences between a table and its contract."""
+"""Describe tables: their contracts, contract files, layouts and types, and differences from their contracts."""

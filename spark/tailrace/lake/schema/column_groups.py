@@ -3,13 +3,13 @@
 from tailrace.model.definition.join_input import SIDES
 
 SPAN = ("window_start", "window_end")
-"""The columns with a window's bounds."""
+"""The columns with the start and the end of a window."""
 
 VERSION = ("generation", "epoch", "pane_index")
 """The columns of a pane's version, in the order in which they are compared (rule V1)."""
 
 SOURCE = ("source_epoch", "source_partition", "source_offset")
-"""The ledger's columns with the position of a row's record in its log; the log's own columns are in `PLACE`."""
+"""The ledger's columns with the position of a row's record in its log (the log's own columns are in `PLACE`)."""
 
 JOIN_PLACE = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offset")) for side in SIDES}
-"""For each side of a join, the ledger's columns with the position of this side's record in its log (see `PLACE`)."""
+"""For each side of a join, the ledger's columns with the position of that side's record in its log (see `PLACE`)."""

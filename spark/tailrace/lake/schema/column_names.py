@@ -1,8 +1,8 @@
 """Find columns by their field ids: a reader or writer that uses a column's former name finds its present name.
 
-Iceberg assigns ids to columns and keeps every schema that a table has had, so a former name still identifies its
-column. A definition that is running while its log's columns are renamed continues with the names that it uses. A
-definition that reads an old snapshot can likewise use the column names of that time.
+Iceberg assigns an id to each column and keeps every schema that a table has had, so a former name still identifies its
+column. If columns of a log are renamed, a definition that is already running continues to use the former names. A
+definition that reads an old snapshot can likewise use the column names of that snapshot.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tailrace.model.logs.log import Log
 
 
 def schema_at(table: Table, snapshot: int | None) -> Schema:
-    """Return the columns that a loaded table had in a snapshot, or its present columns if `snapshot` is None."""
+    """Return the schema that a loaded table had in a snapshot, or its present schema if `snapshot` is None."""
     at = None if snapshot is None else table.snapshot_by_id(snapshot)
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
 
 
 def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
-    """Return SQL terms that convert rows with the columns of a snapshot to a loaded table's present columns.
+    """Return SQL terms that convert the columns of a snapshot to the present columns of a loaded table.
 
     Columns and fields that the snapshot lacks are null. The terms are in the common SQL dialect. Returns None if the
-    columns are the same, or if any of the snapshot's columns now has another name or type, or does not exist any more.
+    columns are the same, or if one of the snapshot's columns has another name or type now, or has been dropped.
     """
     before, now = schema_at(table, snapshot), table.schema()
     if before.schema_id == now.schema_id or not has_grown(table, before):
@@ -39,7 +39,10 @@ def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
 
 
 def has_grown(table: Table, before: Schema) -> bool:
-    """Return True if a table still has all columns of `before` under the same names; it may have other columns, too."""
+    """Return True if a table still has all columns of the schema `before`, under the same names.
+
+    The table may have further columns.
+    """
     return _has_grown(before.as_struct(), table.schema().as_struct())
 
 
@@ -48,7 +51,10 @@ def _held(before: StructType, field: NestedField) -> IcebergType | None:
 
 
 def _has_grown(before: IcebergType, now: IcebergType) -> bool:
-    """Return True if type `now` has all fields of type `before` under the same names; it may have other fields, too."""
+    """Return True if the type `now` has all fields of the type `before`, under the same names.
+
+    The type `now` may have further fields.
+    """
     if isinstance(before, StructType) and isinstance(now, StructType):
         there = {field.field_id: field for field in now.fields}
         return all(
@@ -63,7 +69,7 @@ def _has_grown(before: IcebergType, now: IcebergType) -> bool:
 
 
 def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
-    """Write a term of an earlier type as a term of the current type; None means that the column did not exist."""
+    """Convert an SQL term from an earlier column type to the current type; without an earlier type, return null."""
     if before is None:
         return f"CAST(NULL AS {type_name(now)})"
     if before == now:
@@ -77,21 +83,21 @@ def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
 
 
 def declared_types(log: Log) -> dict[str, str]:
-    """Return the Spark SQL types of the columns that a log's table has according to the log's definition."""
+    """Return the Spark SQL types of the columns that a log's table should have according to the log's declaration."""
     return log_contract(log).types
 
 
 def has_only_declared(table: Table, log: Log) -> bool:
-    """Return True if a log's table has exactly the declared columns, in order, and its files use the same names."""
+    """Return True if a log's table has exactly the declared columns, in order, with the same names in its files."""
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
     return declared and sanitize_column_names(schema) == schema
 
 
 def match_names(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
-    """Map each column to its name in `present`, or to None if the column is not in `present` under any name.
+    """Map each column in `columns` to the name that this column has in `present`, or to None if it is not in `present`.
 
-    `present` are the column names of one of the table's schemas: the present schema, or the schema of a snapshot.
+    `present` contains the column names of one of the table's schemas: the present schema, or the schema of a snapshot.
     """
     schemas = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     found: dict[str, str | None] = {}
@@ -106,9 +112,10 @@ def match_names(table: Table, columns: Iterable[str], present: Collection[str]) 
 
 
 def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Convert rows to exactly the columns that a table has now, under their present names; missing columns are null.
+    """Convert rows to exactly the columns that a table has now, under their present names.
 
-    Raises `LakeError` for a column that the table no longer has.
+    Columns that the rows lack are null. Raises `LakeError` if the rows have a column that the table does not have any
+    more.
     """
     schema: pa.Schema = table.schema().as_arrow()
     names = match_names(table, rows.column_names, set(schema.names))

@@ -15,7 +15,7 @@ _TIMERS = "array<struct<name:string,domain:string,at:timestamp,holds:timestamp>>
 def computation_tables(computation: Computation) -> DefinitionTables:
     """Declare the tables of a computation.
 
-    A computation has no runs, because a range of it cannot be computed separately.
+    A computation has no table of runs, because a range of event time cannot be computed separately.
     """
     once = computation.once
     registry = None if once is None else registry_contract(once.registry)
@@ -24,9 +24,9 @@ def computation_tables(computation: Computation) -> DefinitionTables:
 
 
 def computation_contract(computation: Computation) -> Contract:
-    """Declare the ledger of a computation: states of keys, productions, and late or rejected records.
+    """Declare a computation's ledger, with states of keys, productions, and late or rejected records.
 
-    Each epoch is one commit.
+    Each epoch is one commit to the ledger.
     """
     keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
     came = "production" if computation.once is None else "production, claimed"
@@ -77,7 +77,7 @@ def _computed(computation: Computation) -> str:
 
 
 def registry_contract(name: str) -> Contract:
-    """Declare the append-only table of a registry's claims, which has each pair of id and event time once."""
+    """Declare the append-only table of a registry's claims, with one row for each pair of an id and an event time."""
     columns = {
         "id": Column("string", "what is claimed, as text", required=True),
         "event_time": Column("timestamp", "when it happened: the same id at another time is another", required=True),

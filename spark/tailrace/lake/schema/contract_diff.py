@@ -3,7 +3,7 @@
 Every change is a commit of metadata: no row is read or written. A change is safe if all readers and writers of the
 table can continue. A change is destructive if a reader or writer cannot continue, or gets different data. A change is
 refused if it cannot be made by changing metadata alone, or if values that were used for billing would be lost. This
-module changes nothing (`change.migration` makes the changes).
+module only finds changes; the module `change.migration` makes the changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Effect(Enum):
 
 
 class Kind(Enum):
-    """The kind of change."""
+    """The kinds of changes that can make a table match its contract."""
 
     ADD = "add column"
     WIDEN = "widen"
@@ -52,7 +52,7 @@ class Kind(Enum):
 COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
-"""The kinds of changes after which a column has another name, other values, or another position."""
+"""The kinds of changes that add or drop a column, or change a column's name, values or position."""
 
 _SENTENCES = {
     Kind.ADD: "add column {name} ({after})",
@@ -73,15 +73,15 @@ _SENTENCES = {
 }
 
 _EMPTY = {Kind.SORT: "nothing", Kind.SET: "not set"}
-"""The words for an empty `before` or `after`."""
+"""The words shown for a change whose `before` or `after` is empty."""
 
 
 @dataclass(frozen=True)
 class ContractChange:
-    """A change of a table. `path` names a column, a field inside a column (with the enclosing names), or a property.
+    """A change of a table. `path` names a column, a nested field with its enclosing columns, or a property.
 
-    `breaks` states who is affected and how. For a refused change, `breaks` also states what to do instead; for a safe
-    change, `breaks` is empty or a warning.
+    `breaks` states which readers or writers would be affected, and how. For a refused change, `breaks` also states what
+    to do instead. For a safe change, `breaks` is empty or a warning.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ class ContractChange:
 
     @property
     def name(self) -> str:
-        """The column or property that changes, as its path joined by dots."""
+        """The dotted path of the column or property that changes."""
         return ".".join(self.path)
 
     def __str__(self) -> str:
@@ -101,16 +101,16 @@ class ContractChange:
         return _SENTENCES[self.kind].format(name=self.name, before=before, after=after)
 
     def destructive(self, breaks: str) -> ContractChange:
-        """Return the change as a destructive one."""
+        """Return this change, marked as destructive; `breaks` states what the change would break."""
         return replace(self, effect=Effect.DESTRUCTIVE, breaks=breaks)
 
     def refused(self, breaks: str) -> ContractChange:
-        """Return the change as a refused one."""
+        """Return this change, marked as refused; `breaks` states why."""
         return replace(self, effect=Effect.REFUSED, breaks=breaks)
 
 
 def table_properties(contract: Contract) -> dict[str, str]:
-    """Return the properties of a contract's table: the contract's properties, and its doc, owner, retention and key."""
+    """Return all properties of a contract's table; its doc, owner, retention and key are also properties."""
     return {
         **contract.properties,
         "comment": contract.doc,
@@ -121,7 +121,7 @@ def table_properties(contract: Contract) -> dict[str, str]:
 
 
 def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
-    """List the changes that make a loaded table match its contract, in the order in which they are made."""
+    """List the changes that make a loaded table match its contract, in the order in which the changes must be made."""
     return [
         *_columns(contract, table),
         *_partitioning(contract, table),
@@ -132,7 +132,11 @@ def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
 
 
 def match_columns(contract: Contract, schema: Schema) -> dict[str, NestedField]:
-    """Match each column of the contract with a live column by its name, or else by its latest matching former name."""
+    """Match each column of a contract with a column of the live table.
+
+    A column is matched by its present name or, if the table has no column of this name, by its latest former name that
+    the table has.
+    """
     live = {field.name: field for field in schema.fields}
     found = {name: live[name] for name in contract.columns if name in live}
     for name, column in contract.columns.items():
@@ -184,7 +188,7 @@ def _renamed(before: str, name: str, table: Table) -> ContractChange:
 
 
 def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
-    """Return a change that gives a column its name, as destructive if another column had this name before."""
+    """Return a change that names a column; if another column had this name before, mark the change as destructive."""
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return change.destructive(
             f"another column was called {name}: a stream or backfill that was started while it was would write to this "
@@ -222,9 +226,9 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
 
 
 def _can_widen(live: IcebergType, agreed: IcebergType) -> bool:
-    """Return True if Iceberg may widen `live` to `agreed`.
+    """Return True if Iceberg may widen the type `live` to the type `agreed`.
 
-    pyiceberg's own `promote` would also let a decimal's scale change.
+    The function `promote` of pyiceberg is not used, because it would also let a decimal's scale change.
     """
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
@@ -258,7 +262,7 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
-    """Map a contract's terms, written with the columns' live names, to the same terms as written in the contract."""
+    """Map a contract's terms to their original texts; the keys are the terms with the live table's column names."""
     there = match_columns(contract, table.schema())
     terms = [term(text) for text in texts]
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}
@@ -288,7 +292,7 @@ def _format(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def most_rows(table: Table) -> int:
-    """Return the largest number of rows of any branch or tag, including rows that are only marked as deleted."""
+    """Return the maximum number of rows in any branch or tag of a table, including rows only marked as deleted."""
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     summaries = (one.summary for one in table.metadata.snapshots if one.snapshot_id in heads)
     totals = (one.additional_properties.get("total-records", "1") for one in summaries if one is not None)

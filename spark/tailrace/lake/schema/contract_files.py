@@ -1,9 +1,9 @@
-"""Keep the contracts as files for people and other tools: one JSON file for each table, with one line for each column.
+"""Store the contracts as files for people and other tools: one JSON file for each table, with one line per column.
 
-A file has two parts. The part that follows from the definition (the table's columns with their types, and its key) is
-printed into the file, and a test checks that this part matches the code. The part that people agree on belongs to the
-file and overrides the code: owner, retention, docs, former names of columns, partitioning, sort order, properties and
-format version.
+A contract's file has two parts. The first part follows from the definition: the table's columns with their types, and
+its key. This part is printed into the file, and a test checks that it matches the code. The second part is what people
+agree on: owner, retention, docs, former names of columns, partitioning, sort order, properties and format version. If a
+contract's file and the code disagree on the second part, the value in the file is used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tailrace.model.base.errors import Fault
 
 
 class ContractError(LakeError, ValueError):
-    """A contract's file is invalid; the message lists every fault of the file."""
+    """A contract's file is invalid; the error message lists every fault of the file."""
 
 
 def contract_data(contract: Contract) -> dict[str, Any]:
-    """Convert a contract to JSON data; the types are types of Spark SQL."""
+    """Convert a contract to JSON data; column types are given by their names in Spark SQL."""
     return {
         **{name: getattr(contract, name) for name in ("table", "doc", "owner", "retention", "format_version")},
         **{name: list(getattr(contract, name)) for name in ("key", "partition_by", "sort_by")},
@@ -50,9 +50,9 @@ def contract_text(contract: Contract) -> str:
 
 
 def apply_contract_file(contract: Contract, folder: Path) -> Contract:
-    """Complete a contract with the agreed part of its file in a folder; without a file, return the contract unchanged.
+    """Return a contract with the agreed values from its file in a folder, or the unchanged contract if it has no file.
 
-    Raises `ContractError` if the file is invalid; the message lists all its faults.
+    Raises `ContractError` if the file is invalid; the message lists all faults of the file.
     """
     path = folder / f"{contract.table}.json"
     if not path.is_file():
@@ -79,7 +79,8 @@ def apply_contract_file(contract: Contract, folder: Path) -> Contract:
         contract,
         columns=columns,
         **fields,
-        # Properties that the code sets are kept even if the file, which may be older, does not have them.
+        # Properties that the code sets are kept even if the file lacks them, because the file may be older than the
+        # code.
         properties={**contract.properties, **data.get("properties", {})},
     )
 
@@ -116,9 +117,9 @@ def _faults(data: Any, contract: Contract) -> Iterator[Fault]:
 
 
 def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:
-    """Write each contract's file into a folder; return, for each file, its path and whether the file changed.
+    """Write each contract's file into a folder; return each file's path, and True if the file's text changed.
 
-    In an existing file, the part that people agree on is kept. Raises `OSError` if a file cannot be written.
+    If a file exists, the part of it that people agree on is kept. Raises `OSError` if a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []

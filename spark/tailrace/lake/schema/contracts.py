@@ -1,7 +1,7 @@
-"""Declare tables column by column: the tables of a log, and the form of all other tables.
+"""Declare tables column by column: the tables of a log, and the classes with which all other tables are declared.
 
-A contract is data: the columns with their shapes and docs, the partitioning, the properties. Tables are created from
-the contract, the native execution writes rows according to it, and the files in `iceberg_schemas/` are printed from it.
+A contract is data: the columns with their types and docs, the partitioning, the properties. Contracts are used to
+create tables, to write rows, and to print the files in `iceberg_schemas/`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PLACE, SIGN, Log
 
 PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
-"""The kinds of rows in a ledger; each kind has its own partitions."""
+"""The kinds of rows in a ledger; each kind is stored in separate partitions."""
 
 OPEN = "open"
-"""The reason in a backfill's row for a pane whose window a stream can still reach: later stages read this row."""
+"""The `reason` in a backfill's pane if a stream can still reach the pane's window; later stages read this pane."""
 
 PRODUCTION = "production"
-"""The kind of row that the ledgers of computations, maps and joins have instead of panes."""
+"""The kind of the output rows in the ledgers of computations, maps and joins, which have no panes."""
 
 FEEDBACK = "feedback"
-"""The kind of row for a record that a computation sends back to itself: the next epoch takes the record."""
+"""The kind of row for a record that a computation sends back to itself; the next epoch processes the record."""
 
 CLAIMED = "claimed"
-"""The kind of row that a computation would have output if another claimant had not claimed it
-(`model.definition.once`).
+"""The kind of row for an output that another claimant had already claimed (`model.definition.once`).
+
+The computation did not output this row to its readers.
 """
 
 PROPERTIES = {
@@ -43,14 +44,14 @@ PROPERTIES = {
 }
 
 KEPT = "every row, for good"
-"""The default description of how long a table's rows are kept. Tailrace does not delete rows because of their age."""
+"""The default description of how long a table's rows are kept. Tailrace never deletes rows because of their age."""
 
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type by the name in Spark SQL, its meaning with units, and whether every row has a value.
+    """A column: the name of its type in Spark SQL, its meaning with units, and whether every row must have a value.
 
     `was` has the column's former names.
     """
@@ -63,11 +64,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Contract:
-    """A table: its name in the namespace, its columns in order, and its layout.
+    """The contract of a table: its name in the namespace, its columns in order, and its layout.
 
-    `key` has the columns whose values together are unique. `partition_by` and `sort_by` have names of columns, or
-    transforms of columns such as `day(at)` or `bucket(16, who)`; in `sort_by`, a term may end with `desc`. `owner` is
-    responsible for the table, and `retention` states in words how long the table keeps its rows.
+    `key` has the columns whose values together are unique. Each item of `partition_by` and `sort_by` is the name of a
+    column, or a transform of a column such as `day(at)` or `bucket(16, who)`; in `sort_by`, an item may end with
+    `desc`. `owner` is the person or team responsible for the table. `retention` states in words how long the table
+    keeps its rows.
     """
 
     table: str
@@ -83,7 +85,7 @@ class Contract:
 
     @property
     def types(self) -> dict[str, str]:
-        """The columns' types, by name."""
+        """A mapping from the name of each column to its type."""
         return {name: column.type for name, column in self.columns.items()}
 
 
@@ -91,15 +93,15 @@ class Contract:
 class DefinitionTables:
     """The tables of a definition, other than the tables of its logs.
 
-    `ledger` has everything that the definition outputs, in one commit for each epoch. The ledger's rows have the
-    columns `keys` of a key and the columns `values` of a result. `answers` has the current answers of the windows, and
-    `runs` has the backfills; `registry` has the ids that the definition claims. A table that this kind of definition
-    does not have is None.
+    `ledger` contains everything that the definition outputs, and gets one commit for each epoch. `keys` names the
+    ledger's columns with the key, and `values` names the columns with a result. `answers` has the current answers of
+    the windows, `runs` has the backfills, and `registry` has the ids that the definition claims. If this kind of
+    definition does not have one of these tables, that field is None.
 
-    `step` is the distance between the windows of answers in event time, in microseconds; 0 if it is unknown. `signals`
-    states whether the definition waits for signals that are sent to its logs. `places` names the ledger's columns for
-    the position of a rejected record: one group of columns for each log from which records come. `meta` is metadata of
-    the ledger for the tests of a dbt project.
+    `step` is the distance in event time between the windows of successive answers, in microseconds; 0 if it is unknown.
+    `signals` states whether the definition waits for signals that are sent to its logs. `places` names the ledger's
+    columns for the position of a rejected record: one group of columns for each log from which records come. `meta` is
+    metadata of the ledger for the tests of a dbt project.
     """
 
     ledger: Contract
@@ -115,14 +117,14 @@ class DefinitionTables:
 
 
 def log_contract(log: Log) -> Contract:
-    """Declare the table of a log: every record once, with the declared columns and the record's origin."""
+    """Declare the table of a log: each record is one row, with the declared columns and the record's origin."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
     key: tuple[str, ...] = PLACE
     if log.signed:
         declared[SIGN] = Column("int", "1 for a row that is there from then on, -1 for one that is there no more")
         key = (*PLACE, SIGN)
-    # Pages of version 2 store numbers as differences, which makes files a quarter smaller and quicker to write. Spark
-    # cannot read booleans from such pages.
+    # Parquet pages of version 2 store numbers as differences, which makes files a quarter smaller and quicker to write.
+    # Spark cannot read booleans from pages of version 2.
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"
@@ -131,7 +133,7 @@ def log_contract(log: Log) -> Contract:
 
 
 def rejected_contract(log: Log) -> Contract:
-    """Declare the table of the records that could not be read according to the log's declaration."""
+    """Declare the table of the records that could not be parsed according to the log's declaration."""
     columns = {
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),
@@ -151,7 +153,7 @@ def _provenance() -> dict[str, Column]:
 
 
 def runs_contract(definition: Definition) -> Contract:
-    """Declare the append-only table of runs and their ranges of event time; a run's latest row has its status."""
+    """Declare the append-only table of runs and their ranges of event time; a run's latest row has the run's status."""
     columns = {
         "run": Column("string", "the run's id", required=True),
         "kind": Column("string", "stream, backfill, apply, rollback or restore", required=True),

@@ -1,4 +1,4 @@
-"""Print the sources of a dbt project from the contracts: every table with its columns, docs, key and freshness."""
+"""Generate the sources of a dbt project from the contracts: every table with its columns, docs, key and freshness."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LOADED_AT = (
     "select timestamp_micros(cast(summary['tailrace.watermark'] as bigint)) as watermark "
     "from {{ this }}.snapshots as s join {{ this }}.refs as r on r.snapshot_id = s.snapshot_id where r.name = 'main'"
 )
-"""The query for a table's progress: the watermark in its last commit.
+"""The query for a table's progress; it returns the watermark in the table's last commit.
 
 The query uses no macro, so it works in any dbt project.
 """
 
 
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
-    """Return the text of `sources.yml` for definitions and their tables' contracts; equal arguments have equal texts.
+    """Return the text of `sources.yml` for some definitions and the contracts of their tables.
 
-    Values are written as JSON, which is valid YAML. Freshness is measured by the watermark
-    (`dbt/macros/freshness.sql`).
+    Equal arguments have equal texts. Values are written as JSON, which is valid YAML. The freshness of a table is
+    measured by its watermark (`dbt/macros/freshness.sql`).
     """
     by_name = {stage.name: stage for one in definitions for stage in chain(one)}
     logs = {log.name: log for one in definitions for log in one.sources}

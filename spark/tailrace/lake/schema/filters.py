@@ -1,10 +1,10 @@
-"""Build row filters for pyiceberg, which applies them to partitions and files' statistics.
+"""Build row filters for pyiceberg, which applies the filters to partitions, to files' statistics and to rows.
 
 Instants are in microseconds.
 
-No instant is later than the end of time, or earlier than the beginning of time. Comparisons with the end or the
-beginning of time do not use pyiceberg, because pyiceberg would add or subtract a microsecond and reach an instant that
-Python cannot represent.
+No instant is later than the end of time or earlier than the beginning of time. A comparison with the end or the
+beginning of time is therefore decided here and not passed to pyiceberg: pyiceberg would add or subtract a microsecond
+and reach an instant that Python cannot represent.
 """
 
 from __future__ import annotations
@@ -36,69 +36,69 @@ EVERYTHING: Filter = AlwaysTrue()
 
 
 def _made(kind: Any, *arguments: Any) -> Filter:
-    """Make an expression; `Any`, because the types that pyiceberg declares are the types of its JSON form."""
+    """Build a filter expression; `kind` is `Any`, because pyiceberg declares the argument types of the JSON form."""
     made: Filter = kind(*arguments)
     return made
 
 
 def every(*filters: Filter) -> Filter:
-    """Select the rows that pass all of the filters; there must be at least one filter."""
+    """Select the rows that pass all of the given filters; at least one filter is required."""
     return filters[0] if len(filters) == 1 else _made(And, *filters)
 
 
 def equal(column: str, value: Any) -> Filter:
-    """Select the rows with this value; for None, select the rows without a value."""
+    """Select the rows in which a column equals `value`; if `value` is None, select the rows in which it is null."""
     return _made(IsNull, column) if value is None else _made(EqualTo, column, value)
 
 
 def has_value(column: str) -> Filter:
-    """Select the rows that have a value in this column."""
+    """Select the rows in which a column is not null."""
     return _made(NotNull, column)
 
 
 def above(column: str, value: int) -> Filter:
-    """Select the rows with a number larger than `value`."""
+    """Select the rows in which a column's number is larger than `value`."""
     return _made(GreaterThan, column, value)
 
 
 def at_most(column: str, value: int) -> Filter:
-    """Select the rows with a number that is at most `value`."""
+    """Select the rows in which a column's number is at most `value`."""
     return _made(LessThanOrEqual, column, value)
 
 
 def among(column: str, values: Iterable[str]) -> Filter:
-    """Select the rows with one of these values."""
+    """Select the rows in which a column has one of the given values."""
     return _made(In, column, set(values))
 
 
 def begins(column: str, text: str) -> Filter:
-    """Select the rows whose text begins with the given text."""
+    """Select the rows in which a column's text begins with the given text."""
     return _made(StartsWith, column, text)
 
 
 def after(column: str, micros: int) -> Filter:
-    """Select the rows with an instant later than `micros`."""
+    """Select the rows in which a column's instant is later than `micros`."""
     if micros >= END_OF_TIME:
         return AlwaysFalse()
     return _made(GreaterThan, column, moment(micros).isoformat())
 
 
 def up_to(column: str, micros: int) -> Filter:
-    """Select the rows with an instant that is not later than `micros`."""
+    """Select the rows in which a column's instant is at or before `micros`."""
     if micros >= END_OF_TIME:
         return _made(NotNull, column)
     return _made(LessThanOrEqual, column, moment(micros).isoformat())
 
 
 def since(column: str, micros: int) -> Filter:
-    """Select the rows with an instant that is not earlier than `micros`."""
+    """Select the rows in which a column's instant is at or after `micros`."""
     if micros <= BEGINNING:
         return _made(NotNull, column)
     return _made(GreaterThanOrEqual, column, moment(micros).isoformat())
 
 
 def before(column: str, micros: int) -> Filter:
-    """Select the rows with an instant earlier than `micros`."""
+    """Select the rows in which a column's instant is earlier than `micros`."""
     if micros <= BEGINNING:
         return AlwaysFalse()
     return _made(LessThan, column, moment(micros).isoformat())

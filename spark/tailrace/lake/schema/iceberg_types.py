@@ -1,4 +1,4 @@
-"""Convert column types between their names in Spark SQL, which contracts use, and Iceberg's and Arrow's types."""
+"""Convert column types between Spark SQL names, which contracts use, Iceberg types, and Arrow types."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ _SIMPLE: dict[str, IcebergType] = {
 }
 
 _NAMES = {"long": "bigint", "timestamptz": "timestamp"}
-"""The names in Spark SQL of types that Iceberg names differently, by Iceberg's names."""
+"""A mapping from Iceberg's name of a type to its name in Spark SQL, for the types whose names differ."""
 
 
 def iceberg_schema(contract: Contract) -> Schema:
-    """Build the schema of a contract's table; the columns are numbered in their order, and then the nested fields."""
+    """Build the Iceberg schema of a contract's table.
+
+    The columns get the field ids from 1 on, in order; nested fields get the following field ids.
+    """
     ids = count(1)
     fields = [(next(ids), name, column) for name, column in contract.columns.items()]
     return Schema(
@@ -55,12 +58,12 @@ def iceberg_schema(contract: Contract) -> Schema:
 
 
 def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
-    """Build the Arrow schema of columns with these types."""
+    """Build an Arrow schema from a mapping of column names to types."""
     return Schema(*_nullable_fields(types, count(1))).as_arrow()
 
 
 def iceberg_type(name: str) -> IcebergType:
-    """Convert the name of a type to Iceberg's type; nested fields are numbered from 1."""
+    """Convert a type's name in Spark SQL to an Iceberg type; the ids of nested fields start at 1."""
     return _iceberg_type(name, count(1))
 
 

@@ -1,4 +1,4 @@
-"""Declare the tables of a join: its ledger and its runs."""
+"""Declare the tables of a join: its ledger and its table of runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def join_tables(join: Join) -> DefinitionTables:
 
 
 def join_contract(join: Join) -> Contract:
-    """Declare the ledger of a join: pairs, and late or rejected records, in one commit for each epoch.
+    """Declare the ledger of a join, with pairs and with late or rejected records; each epoch is one commit.
 
-    The records that a join keeps are not in the ledger but in the logs, from which a restart reads the records.
+    The ledger does not contain the records that the join keeps. After a restart, the join reads these records from its
+    logs.
     """
     place = {part: f"the {{0}} record's _{name} in its log" for part, name in (
         ("epoch", "epoch"), ("partition", "source"), ("offset", "offset"))}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Define the errors of the lake's tables."""
+"""Define the errors that are raised for the lake's catalog and tables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class LakeError(TailraceError, RuntimeError):
 
 
 class MovedError(LakeError):
-    """A table moved while a commit to it was being prepared; nothing of this commit is in the table."""
+    """Another commit changed the table while a commit to it was being prepared; the prepared commit was not made."""
 
 
 class CatalogError(LakeError):
-    """The catalog does not do what was requested.
+    """The catalog did not do what was requested.
 
-    `found` states what the catalog does instead, and `mend` states how to correct the problem.
+    `found` states what the catalog did instead, and `mend` states how to correct the problem.
     """
 
     def __init__(self, found: str, mend: str) -> None:
@@ -25,28 +25,28 @@ class CatalogError(LakeError):
 
 
 class UnansweredError(CatalogError):
-    """The catalog did not answer: the requested operation may have succeeded, or may still succeed."""
+    """The catalog did not respond: the requested operation may have succeeded, or may still succeed later."""
 
 
 class FencedError(LakeError):
-    """Another writer has taken the lease, so this writer may not commit any more (rule X1)."""
+    """Another writer has taken the lease, so this writer must not commit any more (rule X1)."""
 
 
 class LentError(LakeError):
-    """A run has borrowed this writer's lease; the writer waits, and then continues from the run's result (rule X4)."""
+    """A run has borrowed this writer's lease; this writer waits, and then continues from the run's result (rule X4)."""
 
 
 class OtherDefinitionError(LakeError):
-    """The tables belong to a definition with another meaning."""
+    """The tables belong to a definition whose meaning differs from the given definition."""
 
 
 class DamagedError(LakeError):
     """A file of the lake is missing or damaged: `file` is its address, and `found` describes the damage."""
 
     def __init__(self, what: str, file: str, found: str, more: int = 0) -> None:
-        """Describe the damage of `what`, such as `the metadata of table hourly`.
+        """Create the error; `what` names the damaged part, for example `the metadata of table hourly`.
 
-        `more` is the number of other damaged files.
+        `more` is the number of further damaged files.
         """
         self.file, self.found = file, found
         others = f", and {more} more {'file' if more == 1 else 'files'}" if more else ""
@@ -57,4 +57,4 @@ class DamagedError(LakeError):
 
 
 class FormerShapeError(LakeError):
-    """A table that was created by an earlier version lacks columns without which the table cannot be read correctly."""
+    """An earlier version of Tailrace created the table without columns that are needed to read it correctly."""

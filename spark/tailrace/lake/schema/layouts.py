@@ -1,4 +1,4 @@
-"""Convert partitioning and sort order to and from contract terms: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
+"""Convert partitioning and sort order to and from a contract's terms: `day(at)`, `bucket(16, who)`, `who desc`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ _TERM = re.compile(
 )
 
 SPANS = ("year", "month", "day", "hour")
-"""The transforms of instants and dates whose values are spans of time."""
+"""The partition transforms that map a timestamp or a date to a span of time."""
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
-"""The suffixes of the names of tables that are written without Spark and cannot have partition transforms."""
+"""The name suffixes of the tables that are written without Spark and cannot have partition transforms."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A column or a transform of one, by Iceberg's name of the transform; `direction` counts only in a sort order.
+    """A column, or a transform of a column; `transform` is Iceberg's name of the transform.
+
+    `direction` matters only in a sort order.
 
     >>> str(Term("who", "bucket[16]", SortDirection.DESC)), str(Term("at", "day")), str(Term("kind"))
     ('bucket(16, who) desc', 'day(at)', 'kind')
@@ -50,7 +52,7 @@ class Term:
 
     @property
     def is_span(self) -> bool:
-        """Whether the term is a span of time."""
+        """Whether the term's transform maps instants to spans of time."""
         return self.transform in SPANS
 
     def __str__(self) -> str:
@@ -61,7 +63,7 @@ class Term:
 
 
 def term(text: str) -> Term:
-    """Parse a text as a term. Raises `ValueError` if the text is not a term.
+    """Parse a contract's term for partitioning or sorting. Raises `ValueError` if the text is not a term.
 
     >>> str(term("bucket(16, who) desc")), term("day(at)").name
     ('bucket(16, who) desc', 'at_day')
@@ -78,7 +80,7 @@ def term(text: str) -> Term:
 
 
 def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
-    """Build the partitioning of a contract from the columns of a schema."""
+    """Build the Iceberg partitioning of a contract; `schema` has the field ids of the columns."""
     return PartitionSpec(
         *(
             PartitionField(schema.find_field(one.column).field_id, place, parse_transform(one.transform), one.name)
@@ -88,7 +90,7 @@ def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
 
 
 def without_spans(contract: Contract) -> Contract:
-    """Return a contract that does not partition by spans of time: the layout of rows that lie in too many spans.
+    """Return a copy of a contract without partitioning by spans of time, for rows that lie in too many spans.
 
     >>> from tailrace.lake.schema.contracts import Column
     >>> without_spans(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
@@ -98,7 +100,7 @@ def without_spans(contract: Contract) -> Contract:
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
-    """Build the sort order of a contract from the columns of a schema; nulls come last."""
+    """Build the Iceberg sort order of a contract, with nulls last; `schema` has the field ids of the columns."""
     if not contract.sort_by:
         return UNSORTED_SORT_ORDER
     fields = (
@@ -111,7 +113,7 @@ def sort_order(contract: Contract, schema: Schema) -> SortOrder:
 
 
 def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """Return the terms of a partitioning, written as in contracts, with the names of their partition fields."""
+    """Map each term of a partitioning, written as in contracts, to the name of its partition field."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
         str(Term(schema.find_column_name(field.source_id) or "?", str(field.transform))): field.name for field in fields
@@ -119,13 +121,13 @@ def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
 
 
 def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """List the columns whose spans of time are used by a partitioning."""
+    """List the columns that a partitioning divides into spans of time."""
     spans = [field for field in spec.fields if str(field.transform) in SPANS]
     return [name for field in spans if (name := schema.find_column_name(field.source_id))]
 
 
 def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
-    """List the terms of a sort order, written as in contracts."""
+    """List the terms of an Iceberg sort order, written as in contracts."""
     found = []
     for field in order.fields:
         own = Term(schema.find_column_name(field.source_id) or "?", str(field.transform), field.direction)

@@ -1,4 +1,4 @@
-"""Declare the tables of a map: its ledger and its runs."""
+"""Declare the tables of a map definition: its ledger and its table of runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tailrace.model.logs.log import PANE_TIME
 
 
 def map_tables(definition: Map) -> DefinitionTables:
-    """Declare the tables of a map."""
+    """Declare the tables of a map definition."""
     return DefinitionTables(map_contract(definition), (), tuple(definition.results), runs=runs_contract(definition))
 
 
 def map_contract(definition: Map) -> Contract:
-    """Declare the ledger of a map: output rows, and records that a step rejected, in one commit for each epoch."""
+    """Declare the ledger of a map, with output rows and with records that a step rejected; each epoch is one commit."""
     columns = {
         "kind": Column("string", "production (what came out), or rejected by a step", required=True),
         **{name: Column(type, "production") for name, type in definition.results.items()},

@@ -22,7 +22,7 @@ from tailrace.model.logs.log import Log
 
 @singledispatch
 def tables_of(definition: Definition) -> DefinitionTables:
-    """Declare the tables that a definition of this kind has, other than the tables of its logs."""
+    """Declare the tables that a definition of this kind has, other than the tables of the definition's logs."""
     raise KindError("declaration of tables", definition)
 
 
@@ -33,9 +33,9 @@ tables_of.register(Computation, computation_tables)
 
 
 def contracts(definition: Definition) -> list[Contract]:
-    """Declare all tables of a definition and of its own logs.
+    """Declare all tables of a definition, including the tables of the logs that it reads from sources.
 
-    A definition that reads another definition has no log of its own.
+    If a definition reads only the output of other definitions, it has no log from a source.
     """
     logs, own = [log for log in definition.log.parts if log.landed], tables_of(definition)
     landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
@@ -46,7 +46,7 @@ def contracts(definition: Definition) -> list[Contract]:
 
 
 def signals_contract(log: Log) -> Contract:
-    """Declare the append-only table of external signals for which triggers of the log's pipelines wait."""
+    """Declare the append-only table of the external signals for which the triggers of a log's pipelines wait."""
     columns = {
         "name": Column("string", "which signal", required=True),
         "at": Column("timestamp", "when it was sent", required=True),
@@ -56,9 +56,9 @@ def signals_contract(log: Log) -> Contract:
 
 
 def complete_contract(log: Log) -> Contract:
-    """Declare the append-only table that states until when a log's input is complete.
+    """Declare the append-only table that states up to which instant a log's input is complete.
 
-    Users or programs enter rows with this time, and the watermark advances accordingly (T3).
+    Users or programs append rows with this instant, and the watermark advances accordingly (T3).
     """
     columns = {
         "complete_until": Column("timestamp", "all records before this instant have come", required=True),
@@ -70,7 +70,7 @@ def complete_contract(log: Log) -> Contract:
 
 
 def commits_contract(table: str) -> Contract:
-    """Declare the append-only archive of those commits of a log or a ledger whose snapshots have expired."""
+    """Declare the append-only archive of the expired commits of a log or a ledger."""
     columns = {
         "snapshot": Column("bigint", "the commit's snapshot", required=True),
         "parent": Column("bigint", "the snapshot before it, where that was known"),
@@ -85,7 +85,7 @@ def commits_contract(table: str) -> Contract:
 
 
 def archives(definition: Definition) -> list[Contract]:
-    """Declare the archives of commit properties that maintenance creates for a definition's own tables."""
+    """Declare the archives in which maintenance stores the expired commits of a definition's ledger and logs."""
     logs = [log.name for log in definition.log.parts if log.landed]
     landed = [table for log in logs for table in (log, rejected_name(log))]
     return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
@@ -94,14 +94,14 @@ def archives(definition: Definition) -> list[Contract]:
 def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
     """Declare the tables of a definition and of all its inputs, with the tables' archives; each table is declared once.
 
-    The answers of an earlier stage are left out unless the definition requests them, or `there` returns True for their
-    table.
+    A table of answers of an earlier stage is included only if the definition requests it, or if `there` returns True
+    for the table's name.
     """
     made: dict[str, Contract] = {}
     wanted = keeping_answers([definition])
     for stage in chain(definition):
         for contract in (*contracts(stage), *archives(stage)):
-            # A stage's table of answers has the same name as the stage.
+            # A stage and its table of answers have the same name.
             if contract.table != stage.name or contract.table in wanted or there(contract.table):
                 made.setdefault(contract.table, contract)
     return list(made.values())

@@ -1,4 +1,4 @@
-"""Declare the tables of a pipeline: its ledger, its current answers and its runs."""
+"""Declare the tables of a pipeline: its ledger, its table of current answers and its table of runs."""
 
 from __future__ import annotations
 
@@ -41,27 +41,30 @@ def pipeline_tables(pipeline: Pipeline) -> DefinitionTables:
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Return the types of the key columns, in order."""
+    """Map the name of each key column to its type, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
 
 
 def part_types(pipeline: Pipeline) -> dict[str, str]:
-    """Return the shapes of the accumulator's parts, with column names as keys."""
+    """Map the names of the columns that store the accumulator's parts to the columns' types."""
     return {own: type for name, part in pipeline.parts.items() for own, type in part.columns(name).items()}
 
 
 def predecessor_types(pipeline: Pipeline) -> dict[str, str]:
-    """Return the columns of a predecessor: a window that fired and then merged away, whose answer will be retracted."""
+    """Map the fields of a predecessor to their types.
+
+    A predecessor is a window that fired and then merged into another window, and whose answer is not yet retracted.
+    """
     return dict.fromkeys((*SPAN, "generation", "panes"), "bigint") | part_types(pipeline)
 
 
 def predecessors_type(pipeline: Pipeline) -> str:
-    """Return the type of the column with a window's predecessors."""
+    """Return the type of the ledger's column with the predecessors of a window."""
     return f"array<{struct_type(predecessor_types(pipeline))}>"
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
-    """Declare the ledger of a pipeline: partials, panes, late and rejected records, in one commit for each epoch."""
+    """Declare a pipeline's ledger, with partials, panes, and late or rejected records; each epoch is one commit."""
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
     parts, said = struct_type(part_types(pipeline)), pipeline.what
@@ -107,7 +110,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
-    """Declare the answers of a pipeline: one row for each key and window, with the latest version."""
+    """Declare the table of a pipeline's answers; for each key and window, it has one row with the latest version."""
     said = pipeline.what
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
@@ -122,8 +125,8 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     doc = f"the current answer of pipeline {pipeline.name}"
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
     spans = span_terms("window_end", reach_of_windows(pipeline.where))
-    # A follower of the ledger rewrites the files with changed windows. There are few if each file has windows that end
-    # at about one time.
+    # A follower of the ledger rewrites every file that has a changed window. If the windows in a file end at similar
+    # times, few files have a changed window.
     order = ("window_end", *key_columns(pipeline))
     return Contract(
         pipeline.name,

@@ -1,12 +1,12 @@
-"""Derive the names of the tables of a definition or a log from its own name."""
+"""Derive the names of the tables of a definition or a log from the name of the definition or log."""
 
 from __future__ import annotations
 
 LEDGER = "__ledger"
-"""The suffix of the names of ledgers."""
+"""The suffix of a ledger's table name."""
 
 RESTING = "resting"
-"""The word in the names of tables in which a fold keeps resting windows: open windows in files instead of in memory."""
+"""The word in the names of tables with resting windows: open windows that a fold keeps in files, not in memory."""
 
 
 def ledger_name(definition: str) -> str:
@@ -24,15 +24,15 @@ def runs_name(definition: str) -> str:
 
 
 def rejected_name(log: str) -> str:
-    """Return the name of the table with the records that a log rejected."""
+    """Return the name of the table with the records that were rejected while they were read into a log."""
     return f"{log}__rejected"
 
 
 def signals_name(log: str) -> str:
-    """Return the name of the table with the signals to a log's pipelines."""
+    """Return the name of the table with the signals for the pipelines that read a log."""
     return f"{log}__signals"
 
 
 def complete_name(log: str) -> str:
-    """Return the name of the table that states until when a log's input is complete."""
+    """Return the name of the table that states up to which instant a log's input is complete."""
     return f"{log}__complete"

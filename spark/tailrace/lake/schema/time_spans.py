@@ -1,8 +1,8 @@
-"""Choose, from the definition, the span of time for the partitions of a table.
+"""Choose the span of time (day, month or year) by which a table is partitioned; the choice depends on the definition.
 
-A span is as short as the epochs allow: the records of an epoch have similar event times, and their windows end within
-one window's length of these times, so an epoch's rows are in one or two spans. With a shorter span, each epoch would
-write more files. With a longer span, a reader of one day would have to read more rows.
+A span is short, but long enough that the rows of one epoch are in only one or two spans. The records of an epoch have
+similar event times, and their windows end within one window's length of these times. With a shorter span, each epoch
+would write more files. With a longer span, a reader of one day would have to read more rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.windows.windows import Windowing
 
 _SPANS = (("day", duration(days(1))), ("month", duration(days(31))), ("year", duration(days(366))))
-"""The spans that a partition can have, from short to long.
+"""The spans by which a table can be partitioned, from short to long, each with its maximum length in microseconds.
 
-A span is used for times that are less than its number of microseconds apart.
+A span is used if the times in one epoch are less than this length apart.
 """
 
 
 _SHORTEST = {"hour": 1 / 24, "day": 1, "month": 28, "year": 365}
-"""The minimum length of each span, in days."""
+"""The minimum length of each span of time, in days."""
 
 
 def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
-    """Return the partitioning by a column whose values in one epoch lie up to `reach` microseconds apart.
+    """Return the partitioning by a time column whose values in one epoch are at most `reach` microseconds apart.
 
-    None, for values that may lie any time apart, gives no partitioning.
+    If `reach` is None, the distance is not limited, and the result is empty: no partitioning.
 
     >>> [span_terms("at", reach) for reach in (0, duration(days(1)), duration(days(400)), None)]
     [('day(at)',), ('month(at)',), (), ()]
@@ -38,7 +38,7 @@ def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
 
 
 def spans_between(span: str, first: int, last: int) -> int:
-    """Return the maximum number of spans of this kind in which instants from `first` to `last` (microseconds) can lie.
+    """Return the maximum number of days, months etc. that contain instants from `first` to `last` (microseconds).
 
     >>> spans_between("day", 0, 1), spans_between("day", 0, duration(days(2))), spans_between("month", 0, 1)
     (2, 3, 2)
@@ -47,9 +47,10 @@ def spans_between(span: str, first: int, last: int) -> int:
 
 
 def reach_of_windows(where: Windowing) -> int | None:
-    """Return the maximum distance between the end times of an instant's windows, in microseconds; None if unknown.
+    """Return the maximum distance between the end times of the windows that contain one instant, in microseconds.
 
-    For sessions, the distance is the gap: a longer session has grown from windows that ended earlier.
+    Returns None if the maximum is unknown. For sessions, the distance is the gap, because a longer session has grown
+    from windows that ended earlier.
 
     >>> from tailrace.model.windows.windows import Fixed, Global, Sessions
     >>> reach_of_windows(Fixed(days(2))) == 2 * reach_of_windows(Sessions(days(1))), reach_of_windows(Global())
@@ -59,7 +60,7 @@ def reach_of_windows(where: Windowing) -> int | None:
 
 
 def reach_of_log(log: Log) -> int | None:
-    """Return how far apart the event times in one epoch of a log can be, in microseconds; None if it is unknown."""
+    """Return the maximum distance between event times in one epoch of a log, in microseconds; None if it is unknown."""
     if isinstance(log, Panes):
         return reach_of_windows(log.of.where)
     if isinstance(log, Productions):
@@ -72,6 +73,6 @@ def reach_of_log(log: Log) -> int | None:
 
 
 def _farthest(reaches: Iterable[int | None]) -> int | None:
-    """Return the largest of the given distances, or None if any distance is None."""
+    """Return the largest of the given distances, or None if any of the distances is None."""
     found = list(reaches)
     return None if None in found else max(one or 0 for one in found)

@@ -1,1 +1,1 @@
-"""Maintain tables: find the work that is needed to keep them small, and clean up after writers that have crashed."""
+"""Maintain a lake's tables: find the maintenance that keeps tables small, and clean up after crashed writers."""

@@ -1,12 +1,13 @@
 """Merge a stream's recent small files between two epochs, without Spark (rule X3).
 
-An epoch adds a small file to each partition in which it has rows. As soon as a partition has enough files of one level,
-these files are read, sorted by the table's order, and written as one file. Files of one level make a file of the next
-level, so a row is rewritten once for each level and not for each new file: 20 files of 20 rows make one file of 400
-rows, and 20 of these files make one file of 8,000 rows. Larger files are left to maintenance.
+An epoch adds a small file to each partition in which the epoch has rows. The level of a file depends on its number of
+rows. As soon as a partition has enough files of one level, these files are read, sorted by the table's order, and
+written as one file, which belongs to the next level. So a row is rewritten once for each level and not for each new
+file: 20 files of 20 rows make one file of 400 rows, and 20 of these files make one file of 8,000 rows. Larger files are
+merged by maintenance, not by the stream.
 
-A second thread reads and writes the files. The stream's own thread commits the exchange between two epochs of the
-table. So no epoch's commit is in progress at this time, and each epoch finds its table unchanged.
+A second thread reads and writes the files. The stream's own thread commits the exchange of files between two epochs of
+the table. So no epoch's commit is in progress at this time, and each epoch finds its table unchanged.
 """
 
 from __future__ import annotations
@@ -36,23 +37,28 @@ from tailrace.lake.upkeep.rewriting import (
 )
 
 MOST_ROWS = 2_500
-"""A stream does not rewrite files with this number of rows or more.
+"""The minimum number of rows of a file that a stream does not rewrite any more.
 
-Reading, sorting and writing a row takes 1 to 3 µs, about as long as landing and folding it, and a small epoch takes 100
-ms or more. So if epochs are small, merging costs almost nothing. If epochs are large, merging would cost a good part of
-an epoch's time, but then the files are large already.
+Reading, sorting and writing a row takes 1 to 3 µs, about as long as landing and folding the row. A small epoch takes
+100 ms or more, so if epochs are small, merging files costs almost nothing. If epochs are large, merging would take a
+considerable part of an epoch's time, but then the epochs' files are already large.
 """
 
 MOST_BYTES = 1024 * 1024
-"""A stream does not rewrite files with this number of bytes or more, however few rows they have."""
+"""The minimum size, in bytes, of a file that a stream does not rewrite any more, however few rows the file has."""
 
 MOST_ENTRIES = 5_000
-"""The maximum number of files that a starting stream inspects, the latest first; maintenance handles older files."""
+"""The approximate maximum number of new files that one search inspects, from the latest to the oldest file.
+
+Maintenance merges the older files.
+
+Maintenance merges the older files.
+"""
 
 
 @dataclass
 class SmallFiles:
-    """Finds the small files of a table by reading only manifests that are new since the last search.
+    """A search for the small files of a table; it reads only the manifests that were added since the previous search.
 
     `least` is the number of files of one level that make a file of the next level.
     """
@@ -61,7 +67,11 @@ class SmallFiles:
     _known: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def look(self, table: Table) -> tuple[list[FileLot], int]:
-        """Return the lots to merge, and the number of files that the fullest incomplete level lacks (at least 1)."""
+        """Return the lots of files to merge now, and the number of commits until the next search.
+
+        The number of commits equals the number of files that the fullest incomplete level still lacks, and is at least
+        1.
+        """
         groups: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
         for file in self._files(table):
             groups[*partition_of(file), self.level(file.record_count)].append(file)
@@ -76,7 +86,7 @@ class SmallFiles:
         return lots, max(1, lacks)
 
     def level(self, rows: int) -> int:
-        """Return the level of a file, according to its number of rows.
+        """Return the level of a file with this number of rows.
 
         Law: `least` files of one level together have enough rows for the next level.
 
@@ -112,18 +122,18 @@ def _small(file: DataFile) -> bool:
 
 @dataclass
 class TableCompaction:
-    """Compacts one table in the process that writes to it."""
+    """The compaction of one table, in the process that writes to the table."""
 
     lake: Lake
     table: str
     small: SmallFiles
     room: int = 0
-    """The number of commits until the next search."""
+    """The number of commits to the table until the next search for small files."""
     pending: Future[FileChange | None] | None = None
 
     def prepare(self) -> FileChange | None:
-        """Merge small files if there are enough; return the exchange of files to commit, or None if there is none."""
-        # This is the default number of commits until the next search, and also applies if this search fails.
+        """Merge the table's small files if there are enough; return the exchange of files to commit, or None."""
+        # This default number of commits until the next search remains in effect if the present search fails.
         self.room = self.small.least
         try:
             loaded = self.lake.table(self.table)
@@ -134,7 +144,10 @@ class TableCompaction:
             return None
 
     def commit(self, change: FileChange) -> bool:
-        """Commit an exchange of files and send a notice about it; return True if the table may have moved."""
+        """Commit an exchange of files, and send a notice about it.
+
+        Returns True if the table has, or may have, a new snapshot.
+        """
         try:
             done = exchange_files(self.lake, self.table, change)
         except Exception as error:
@@ -145,17 +158,17 @@ class TableCompaction:
         return done
 
     def _failed(self, error: Exception) -> None:
-        """Send a notice of a failure. The stream continues, because its tables are intact."""
+        """Send a notice that a compaction failed. The stream continues, because its tables are intact."""
         self.lake.tell(CompactionFailed(self.table, f"{type(error).__name__}: {str(error).strip()}"))
 
     def is_due(self) -> bool:
-        """Count a commit of the table's writer; return True if it is time for the next search."""
+        """Count a commit by the table's writer; return True if a search for small files is now due."""
         self.room -= 1
         return self.room < 0
 
 
 class Compaction:
-    """Compacts the tables whose leases a stream holds."""
+    """The compaction of all tables whose leases a stream holds."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.least = lake, lake.settings.small_files
@@ -163,9 +176,9 @@ class Compaction:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="compacting")
 
     def after_commit(self, lease: Lease) -> None:
-        """Continue the compaction of the lease's table. Call this after an epoch's commit and before the next epoch.
+        """Continue the compaction of the table to which the lease belongs. Call this after each epoch's commit.
 
-        If an exchange is committed, the lease continues from the new snapshot.
+        If an exchange of files is committed, the lease continues from the new snapshot.
         """
         if self.least < 2:
             return
@@ -180,10 +193,11 @@ class Compaction:
         elif one.pending.done():
             change, one.pending = one.pending.result(), None
             if change is not None and one.commit(change):
-                # If the lease has been lost or lent meanwhile, its next commit will raise the error.
+                # If the lease has been lost or lent in the meantime, the stream's next commit under the lease raises
+                # the error.
                 with suppress(FencedError, LentError):
                     lease.head = lease.branch.start(lease.check())
 
     def close(self) -> None:
-        """End the thread after its present task; maintenance deletes files that were written but not committed."""
+        """End the thread after its present task; maintenance deletes the files that were written but not committed."""
         self._beside.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
 """Find the missing or damaged files of a lake: metadata, manifest lists, manifests and data files.
 
-A reader that opens a damaged file fails with an error of its decoder, which seldom names the file. So after an
-unexpected error, the lake itself is searched (`lake.upkeep.diagnosis`).
+A reader that opens a damaged file fails with an error of its decoder, which seldom names the file. So after an error
+that is not recognized, the lake's files themselves are checked (`lake.upkeep.diagnosis`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.lake.schema.lake_errors import DamagedError
 Kind = Literal["metadata", "list of manifests", "manifest", "data file"]
 
 PATIENCE = 10.0
-"""The maximum time for searching a lake, in seconds."""
+"""The time after which a search of a lake for damaged files stops, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Damage:
 
 
 def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
-    """Find the damaged files in the tables' current snapshots, for at most about `patience` seconds.
+    """Yield the damaged files in the tables' current snapshots; stop the search after about `patience` seconds.
 
-    Files that every reader needs come first: the metadata of all tables, then the manifests, then the sizes and footers
-    of data files, and last the pages of data files.
+    Files that every reader needs are checked first: the metadata of all tables, then the manifests, then the sizes and
+    footers of data files, and last the pages of data files.
     """
     until = time.monotonic() + patience
     there = list[tuple[str, Table]]()
@@ -65,7 +65,10 @@ def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
 
 
 def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]]) -> Iterator[Damage]:
-    """Yield the damaged manifests of a table's current snapshot; add the files of the intact manifests to `files`."""
+    """Yield the damaged manifests of a table's current snapshot.
+
+    The files that the intact manifests list are appended to `files`.
+    """
     snapshot = table.current_snapshot()
     if snapshot is None:
         return
@@ -84,9 +87,9 @@ def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]])
 
 
 def _footer(io: FileIO, file: Any) -> str | None:
-    """Compare a data file's size with its manifest entry, and read the file's footer.
+    """Compare a data file's size with the size in its manifest entry, and read the file's footer.
 
-    Returns None if the file is intact, or a description of the damage.
+    Returns None if the size matches and the footer is readable, or otherwise a description of the damage.
     """
     import pyarrow.parquet as pq
 
@@ -105,7 +108,8 @@ def _footer(io: FileIO, file: Any) -> str | None:
 def _pages(io: FileIO, file: Any) -> str | None:
     """Read all pages of a data file, one row group after another.
 
-    Returns None if the pages are readable, or a description of the damage. A file whose footer is damaged is skipped.
+    Returns None if the pages are readable, or otherwise a description of the damage. A file whose footer is damaged is
+    skipped.
     """
     import pyarrow.parquet as pq
 
@@ -122,7 +126,7 @@ def _pages(io: FileIO, file: Any) -> str | None:
 
 
 def _how(io: FileIO, file: str, error: Exception) -> str:
-    """Return a description of a file's problem: missing, or damaged."""
+    """Return a description of a file's damage: the file is missing, or it cannot be read because of `error`."""
     try:
         there = io.new_input(file).exists()
     except OSError:

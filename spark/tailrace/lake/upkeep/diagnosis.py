@@ -1,8 +1,8 @@
 """Diagnose a library's error: a full disk, missing permissions, too little memory, a crashed JVM, or a damaged file.
 
-Errors of this kind come from Spark, DuckDB, Arrow, pyiceberg and SQLite, each with its own messages. The errors are
-recognized by error numbers and words in the messages, along the whole chain of causes. If an error is not recognized,
-the lake's files are searched for damage. An error without a diagnosis is a bug in Tailrace.
+Such errors come from Spark, DuckDB, Arrow, pyiceberg and SQLite, and each library has its own messages. An error is
+recognized by error numbers and by words in its message and in the messages of its causes. If an error is not
+recognized, the lake's files are checked for damage. An error without a diagnosis is a bug in Tailrace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MachineError(TailraceError, OSError):
 
 
 _SAID = DamagedError | CatalogError | FencedError | MovedError | MachineError
-"""The errors that already state what happened, and how to correct it."""
+"""The errors that need no diagnosis, because their messages already state what happened and how to correct it."""
 
 _SAFE = "nothing that was published is lost"
 
@@ -72,7 +72,7 @@ def diagnose(error: BaseException, settings: Settings | None) -> TailraceError |
 
 
 def explain_error(error: Exception, settings: Settings | None = None) -> Exception:
-    """Return the diagnosis of an error that a library caused; without a diagnosis, return the error itself.
+    """Return the diagnosis of an error that a library caused, or the error itself if it has no diagnosis.
 
     If `settings` is None, the settings are taken from the environment.
     """
@@ -89,8 +89,8 @@ def _foreign(error: BaseException) -> bool:
 
 
 def _damaged(settings: Settings) -> DamagedError | None:
-    """Search the lake for damaged files; return an error for the first damaged file, or None."""
-    # If the catalog itself does not answer, the search fails, and the original error is kept.
+    """Search the lake for damaged files; return an error for the first damaged file, or None if there is none."""
+    # If the catalog itself does not respond, the search fails, and the original error is kept.
     with suppress(Exception):
         found = list(find_damages(Lake(settings, looks=True)))
         if found:
@@ -131,12 +131,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """Yield the message of an error or, for a Java error, the messages of the error and its causes."""
+    """Yield the message of an error; for a Java error, yield the Java messages of the error and of its causes."""
     thrown: Any = getattr(error, "java_exception", None)
     if thrown is None:
         yield str(error)
         return
-    # The JVM may have ended meanwhile.
+    # The JVM may have ended in the meantime.
     with suppress(Exception):
         while thrown is not None:
             yield str(thrown.toString())
@@ -144,7 +144,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _place(error: BaseException, text: str) -> str:
-    """Return the file that an error names, or an empty text if the error names no file."""
+    """Return the path that an error or its message names, or an empty text if there is no path."""
     if isinstance(error, OSError) and isinstance(error.filename, str):
         return error.filename
     found = _PATH.search(text)
@@ -152,12 +152,12 @@ def _place(error: BaseException, text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the first line of a message, with a maximum of 300 characters."""
+    """Return the first line of a message, cut after 300 characters."""
     return next(iter(text.strip().splitlines()), "")[:300]
 
 
 def _of_a_dead_jvm(error: BaseException) -> bool:
-    """Return True if an error comes from a lost connection to the JVM."""
+    """Return True if an error means that the connection to Spark's JVM was lost."""
     if type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception"):
         return True
     if _ENDED.search(str(error)):

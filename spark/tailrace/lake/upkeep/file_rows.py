@@ -1,6 +1,6 @@
 """Read the rows of a data file with its table's current columns, which are matched by Iceberg's field ids.
 
-Files are read without pyiceberg's own reader if possible, because that reader turns a null list of structs into an
+If possible, a file is read without pyiceberg's own reader, because that reader turns a null list of structs into an
 empty list.
 """
 
@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 
 
 def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[pa.RecordBatch] | None:
-    """Yield a file's rows with these columns; missing columns are null.
+    """Return an iterator over a file's rows with the columns of `schema`; columns that the file lacks are null.
 
     Returns None if a nested column has another type in the file.
     """
@@ -41,7 +41,10 @@ def field_id_of(field: pa.Field) -> int | None:
 
 
 def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
-    """Return True if a cast is enough for a file's column: it is missing, or not nested, or has the table's type."""
+    """Return True if a cast is enough to convert a file's column to the table's column.
+
+    A cast is enough if the file lacks the column, if the column is not nested, or if both types are equal.
+    """
     if held is None or not pa.types.is_nested(wanted.type):
         return True
     return bool(held.type.equals(wanted.type))

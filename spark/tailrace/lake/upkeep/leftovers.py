@@ -2,8 +2,8 @@
 
 The name of a stream's branch contains the token of the stream's lease. A stream with an older token cannot publish
 anything (rule X1), so its branch is a leftover; the same is true for the branch of a restore. A run's branch is a
-leftover when the run has ended. Other leftovers are judged by age: a branch that main left behind long ago, an old pin,
-or a run that has not ended for a long time. Times before `EARLIEST` are ignored, because the clock was wrong.
+leftover when the run has ended. Other branches, pins, unfinished runs and tables are leftovers from a certain age on. A
+time before `EARLIEST` is not used as an age, because the clock that recorded it was wrong.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""The branches of writers without a lease; each writer creates its branch again if the branch is missing."""
+"""A pattern for the branches of writers without a lease; such a writer creates its branch again if it is missing."""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
     """List the branches and tags of a loaded table that are no longer used.
 
-    `runs` are the definition's runs by their ids, and `now` is in milliseconds. From age `after` on, a pin, an
-    unfinished run, and a branch that main left behind count as leftovers.
+    `runs` maps the ids of the definition's runs to the runs, and `now` is in milliseconds. A pin, the branch of an
+    unfinished run, or a branch whose snapshot main has replaced counts as unused from the age `after` on.
     """
     before = now - after // timedelta(milliseconds=1)
     head = head_of(table)
@@ -45,7 +45,7 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if made is not None:
         return EARLIEST <= made < before
     if found := _STREAM.fullmatch(name):
-        # A stream that has lent its lease to a run will continue when the run gives the lease back.
+        # A stream that has lent its lease to a run will continue when the run returns the lease.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if found := _RESTORE.fullmatch(name):
         return int(found[1]) < head.number(TOKEN)
@@ -56,23 +56,26 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
 
 
 def _superseded(table: Table, branch: str) -> float:
-    """Return the time, in milliseconds, when main left a branch's snapshot behind; infinity if main is still there."""
+    """Return the time, in milliseconds, since which a branch's snapshot is no longer the latest on main.
+
+    Returns infinity if the branch's snapshot is still the latest snapshot of main.
+    """
     stands, later = ref_of(table, branch), None
     for one in lineage(table, ref_of(table, MAIN)):
         if one.snapshot_id == stands:
             return float("inf") if later is None else later
         later = one.timestamp_ms
-    # The snapshot is not on main: either a follower staged the snapshot and crashed, or it is older than main's
-    # retained snapshots.
+    # The snapshot is not on main: either a follower staged the snapshot and crashed, or the snapshot is older than all
+    # snapshots of main that are kept.
     at = table.metadata.snapshot_by_id(stands) if stands is not None else None
     return at.timestamp_ms if at else float("inf")
 
 
 def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """Return those of the given tables that replays or streams of a definition left behind when they crashed.
+    """Return the given tables that replays or streams of a definition left behind when they crashed.
 
-    If a running stream's table of resting windows was removed because it had not changed for a long time, the stream
-    restores the windows from the ledger.
+    A running stream may also have a table of resting windows that has not changed for a long time. If such a table is
+    removed, the stream restores these windows from the ledger.
     """
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{definition.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")

@@ -1,7 +1,8 @@
 """Find the maintenance that keeps a definition's tables small and fast, from their metadata only (rule X3).
 
-Small files should be merged, delete files applied, manifests merged, and unneeded snapshots and the leftovers of
-crashed writers removed. `tailrace.operate.maintenance` does this work; no JVM is needed to find out what is necessary.
+Maintenance merges small files and manifests, applies delete files, and removes unneeded snapshots and the leftovers of
+crashed writers. `tailrace.operate.maintenance` does this work. This module only finds out what is needed, which takes
+no JVM.
 """
 
 from __future__ import annotations
@@ -27,26 +28,27 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TOGETHER = 5
-"""The number of small files in a partition, or of delete files in a table, at which these files are merged."""
+"""The minimum number of small files in a partition, or of delete files in a table, for which a merge is needed."""
 
 MANIFESTS = 20
-"""The number of manifests at which the manifests are merged."""
+"""The minimum number of a table's manifests for which a merge of the manifests is needed."""
 
 _TARGET = 512 * 1024 * 1024
-"""The default target size of data files, in bytes."""
+"""The default target size of a data file, in bytes."""
 
 _SMALL = 0.75
-"""A file counts as small below this fraction of the target size, as in Iceberg's own rewrites."""
+"""A data file counts as small if it is smaller than this fraction of the target size, as in Iceberg's own rewrites."""
 
 Reader = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class UpkeepTable:
-    """A table that is maintained. `stage` is the definition to which it belongs, or None for a log's table.
+    """A table to maintain. `stage` is the definition to which the table belongs, or None for a log's table.
 
-    `readers` are the tables that read this table, each with the property of its commits that names the last snapshot
-    read. `archived` means that this table's commits are archived before their snapshots expire.
+    `readers` has a pair for each table whose writer reads this table: the reader's table name, and the property of the
+    reader's commits with the last snapshot that was read. `archived` is True if this table's commits are archived
+    before their snapshots expire.
     """
 
     contract: Contract
@@ -60,17 +62,17 @@ class UpkeepTable:
 
     @property
     def on_read(self) -> bool:
-        """Whether rows are deleted by means of delete files, which readers apply."""
+        """Whether the table's rows are deleted by writing delete files, which readers then apply."""
         return self.contract.properties.get("write.merge.mode") == "merge-on-read"
 
 
 @dataclass(frozen=True)
 class Need:
-    """The maintenance that a table needs now; `names` are its unused branches and tags.
+    """The maintenance that a table needs now; `names` are the table's unused branches and tags.
 
-    `files` is the number of data files; `small` of these files should be merged, and `former` is the number of small
-    files under a former partitioning. `deletes` is the number of delete files; `sorted` means that the table has a sort
-    order.
+    `files` is the number of data files, and `small` is the number of small data files that should be merged. `former`
+    is the number of small files under a former partitioning. `deletes` is the number of delete files. `sorted` is True
+    if the table has a sort order.
     """
 
     table: UpkeepTable
@@ -106,7 +108,7 @@ class UpkeepPlan:
 
 
 def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
-    """Return the existing tables of a definition and of its inputs."""
+    """Return the tables to maintain: the existing tables of a definition and of its inputs."""
     found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
         for one in _tables_of_stage(lake, stage):
@@ -118,7 +120,7 @@ def _tables_of_stage(lake: Lake, stage: Definition) -> Iterator[UpkeepTable]:
     own = tables_of(stage)
     for log in stage.sources:
         yield from (UpkeepTable(of(log), archived=True) for of in (log_contract, rejected_contract))
-        # A log's control tables may exist even if the definition does not wait for their rows.
+        # A log's tables of signals and of completeness may exist even if this definition does not wait for their rows.
         control = (Signals(lake, log), Completions(lake, log))
         yield from (UpkeepTable(one.contract, readers=((log.name, one.seen),)) for one in control)
     readers = () if own.answers is None else ((own.answers.table, STAMP),)
@@ -145,7 +147,8 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     runs = {}
     if table.stage is not None and lake.has(runs_name(table.stage.name)):
         runs = {one.run: one for one in runs_named(lake, table.stage.name)}
-    # The readers' positions are read before the table is loaded, because readers only move forward.
+    # The readers' positions are read before the table is loaded. Readers only move forward, so every snapshot that a
+    # reader still needs is found.
     needed = needed_snapshots(lake, table)
     loaded, settings = lake.table(table.name), lake.settings
     current = loaded.metadata.snapshot_by_id(ref_of(loaded, MAIN) or -1)
@@ -157,7 +160,7 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     return Need(
         table,
         files=len(data),
-        # Partitions with only a few small files are not merged.
+        # A partition with only a few small files is not merged.
         small=sum(count for count in Counter(map(partition_of, small)).values() if count >= TOGETHER),
         deletes=len(files) - len(data),
         manifests=len(manifests),
@@ -170,5 +173,5 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
 
 
 def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
-    """Return the snapshots from which a table's readers will continue."""
+    """Return the snapshots from which the readers of a table will continue to read."""
     return [snapshot for reader, named in one.readers for snapshot in snapshots_needed_by(lake, reader, named)]

@@ -1,4 +1,4 @@
-"""Find the files in a table's folder that crashed writers left behind and that belong to no snapshot."""
+"""Find the files in a table's folder that belong to no snapshot because a writer crashed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from tailrace.lake.metadata.commit_times import EARLIEST
 def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
     """List the files in a table's local folder that are older than `before` and belong to no snapshot.
 
-    The addresses begin in the same form as the table's location, because Iceberg ignores addresses in other forms. A
-    file dated before `EARLIEST` is not listed: its writer's clock was wrong, and the file may be committed soon.
+    The returned addresses begin in the same form as the table's location, because Iceberg ignores addresses in other
+    forms. A file dated before `EARLIEST` is not listed: its writer's clock was wrong, and the file may be committed
+    soon.
     """
     location = lake.table(table).location()
-    # The folder is listed before the table is loaded again, so that files that are committed meanwhile are found in the
-    # metadata.
+    # The folder is listed before the table is loaded again, so that a file that is committed in the meantime is found
+    # in the metadata.
     old = set(_older(Path(_path(location)), before.timestamp()))
     found = sorted(old - set(_named(lake.table(table)))) if old else []
     return [f"{location}{path.removeprefix(_path(location))}" for path in found]
@@ -29,14 +30,14 @@ def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
 
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
-        # A file that was removed meanwhile is not an orphan.
+        # A file that was removed in the meantime is not an orphan.
         with suppress(FileNotFoundError):
             if path.is_file() and EARLIEST / 1000 <= path.stat().st_mtime < before:
                 yield str(path)
 
 
 def _named(table: Table) -> Iterator[str]:
-    """Yield the files that a loaded table's metadata refers to, including the metadata files."""
+    """Yield the paths of all files to which a loaded table's metadata refers, and of the metadata files."""
     metadata = table.metadata
     own = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     yield from map(_path, [*own, *(one.statistics_path for one in metadata.statistics)])

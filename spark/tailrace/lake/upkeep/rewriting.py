@@ -1,8 +1,8 @@
-"""Merge small data files of a table, in the table's sort order, and exchange them in one commit (rule X3).
+"""Merge small data files of a table, in the table's sort order, and exchange the files in one commit (rule X3).
 
-Streams rewrite their recent files this way, and maintenance rewrites all other files. No row is added or removed. So
-the commit repeats the epoch's properties from the last commit. Followers skip the commit, because they read only
-appended rows.
+Streams rewrite their recent files this way, and maintenance rewrites all other files. A rewrite adds and removes no
+rows, so its commit repeats the epoch's properties from the previous commit. Followers skip the commit, because they
+read only appended rows.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
 
 LARGE = 64 * 1024 * 1024
-"""The minimum size of a large file, and the maximum total size of the files that are rewritten at once, in bytes."""
+"""The size, in bytes, at which a file counts as large, and the maximum total size of the files in one rewrite."""
 
 TRIES = 20
-"""The maximum number of attempts at an exchange when other commits are made first."""
+"""The maximum number of attempts to commit an exchange of files if other writers commit first."""
 
 _ALL = 10**9
-"""A number larger than any number of partitions: maintenance writes all rows into their own partitions."""
+"""A limit above any number of partitions, so that maintenance writes every row into the partition it belongs to."""
 
 
 @dataclass(frozen=True)
 class FileLot:
-    """A lot: files of one partition that are merged together."""
+    """A lot: some files of one partition that are merged together."""
 
     files: tuple[DataFile, ...]
 
@@ -54,7 +54,7 @@ def partition_of(file: DataFile) -> tuple[object, ...]:
 
 
 def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[FileLot]:
-    """Divide files, in their order, into lots of at most `most` bytes; drop lots with fewer than `least` files."""
+    """Divide files, in their order, into lots of at most `most` bytes; leave out lots with fewer than `least` files."""
     lot, size = list[DataFile](), 0
     for file in files:
         if lot and size + file.file_size_in_bytes > most:
@@ -68,11 +68,11 @@ def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Itera
 
 
 def write_together(lake: Lake, table: str, least: int, most: int) -> tuple[int, int]:
-    """Merge small files in each partition of a table that has at least `least` small files.
+    """Merge the small files of a table in each partition that has at least `least` small files.
 
-    Files under a former partitioning are rewritten into the current partitions, even if there is only one file. Returns
-    the numbers of files that were read and written. Nothing is done if the table has delete files, or if the files have
-    more than `most` bytes in total: Spark handles both cases.
+    Small files under a former partitioning are always rewritten into the current partitions. Returns two numbers: the
+    files that were read, and the files that were written. The function does nothing if the table has delete files, or
+    if the small files have more than `most` bytes in total: Spark handles both cases.
     """
     loaded = lake.table(table)
     lots = [] if has_deletes(loaded) else list(_lots(loaded, least))
@@ -110,7 +110,7 @@ def files_of(table: Table) -> Iterator[DataFile]:
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
-    """Return a function for sorting files by their minimum in the time column by which the table is partitioned."""
+    """Return a function that computes a file's sort key: the minimum of the time column of the table's partitioning."""
     names = span_columns(table.spec(), table.schema())
     number = table.schema().find_field(names[0]).field_id if names else -1
 
@@ -122,7 +122,7 @@ def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
 
 
 def has_deletes(table: Table) -> bool:
-    """Return True if a table has delete files, which refer to data files."""
+    """Return True if a table has delete files, which mark rows of data files as deleted."""
     snapshot = table.current_snapshot()
     return snapshot is not None and any(
         manifest.content is ManifestContent.DELETES for manifest in snapshot.manifests(table.io)
@@ -130,12 +130,12 @@ def has_deletes(table: Table) -> bool:
 
 
 def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None) -> FileChange | None:
-    """Rewrite each lot of files as one file for each current partition; return None if no lot can be rewritten.
+    """Merge each lot of files into one file for each current partition; return None if no lot can be rewritten.
 
-    A lot with a nested column of a former type is left to Spark. `most` has the same meaning as in
+    A lot is left to Spark if one of its files has a nested column of a former type. `most` has the same meaning as in
     `data_files.write_files`.
     """
-    # Imported here because the module imports pandas, and most commands never write rows.
+    # This import is local because the module imports pandas, and most commands never write rows.
     from tailrace.lake.catalog.data_files import write_files
 
     added, removed = list[DataFile](), list[DataFile]()
@@ -152,7 +152,10 @@ def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None)
 
 
 def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Sort rows by a table's sort order, up to the first term that is not a column or a span of time."""
+    """Sort rows by the leading terms of a table's sort order.
+
+    The first term that is neither a column nor a span of time, and all later terms, are ignored.
+    """
     schema, keys = table.schema(), list[tuple[str, str]]()
     for field in table.sort_order().fields:
         name = schema.find_column_name(field.source_id)
@@ -166,8 +169,8 @@ def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
 def exchange_files(lake: Lake, table: str, change: FileChange) -> bool:
     """Commit an exchange of files on top of the table's latest snapshot; return True if the commit succeeded.
 
-    The result is False if another writer changed these files or deleted rows in them, or if other commits make every
-    attempt fail. Maintenance then deletes the new files.
+    The result is False if another writer changed these files or deleted rows in them, or if other writers committed
+    first in every attempt. Maintenance then deletes the new files.
     """
     for _ in range(TRIES):
         loaded = lake.table(table)

@@ -1,4 +1,4 @@
-"""Find tables with commit times that are out of order or in the future, and correct the times."""
+"""Find the tables whose commit times are out of order or in the future, and correct these times."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ SERVED = (
     "that is ahead is right once its time has come, and where times are out of order, have whoever runs the catalog "
     "register the table anew, by metadata with its times in order"
 )
-"""The advice for tables with wrong commit times in a REST catalog."""
+"""The advice to the user if a table in a REST catalog has wrong commit times."""
 
 
 @dataclass(frozen=True)
 class WrongTimes:
-    """A table with wrong commit times: `ahead` milliseconds in the future or, if it is 0, out of order."""
+    """A table with wrong commit times.
+
+    `ahead` is the time by which the last commit is in the future, in milliseconds; if it is 0, the commit times are out
+    of order.
+    """
 
     table: str
     ahead: int
@@ -43,7 +47,7 @@ class WrongTimes:
 
 
 def wrong_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
-    """List the tables that Spark rejects because of their commit times."""
+    """List the tables that Spark would reject because their commit times are out of order or in the future."""
     found, now = [], now_milliseconds()
     for table in tables:
         loaded = lake.find(table)
@@ -53,24 +57,28 @@ def wrong_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
 
 
 def can_mend(lake: Lake) -> bool:
-    """Return True if commit times can be corrected; in a REST catalog, the server writes the times itself."""
+    """Return True if Tailrace can correct commit times.
+
+    In a REST catalog, Tailrace cannot correct commit times, because the server writes these times.
+    """
     return isinstance(changing_catalog(lake.catalog), MetastoreCatalog)
 
 
 def mend_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
-    """Put the commit times of tables in order, with no time in the future; return the corrected tables.
+    """Correct commit times that are out of order or in the future; return the tables that were corrected.
 
-    Does nothing if this machine's own clock is not credible, or for a REST catalog, whose server writes the times.
+    The function does nothing for a REST catalog, whose server writes the times, or if this machine's own clock is not
+    credible.
     """
     if now_milliseconds() < EARLIEST or not can_mend(lake):
         return []
-    # `Any`, because the declared type allows only pyiceberg's own changes.
+    # The type is `Any`, because the declared type of the catalog accepts only pyiceberg's own table updates.
     catalog: Any = lake.catalog
     wrong = wrong_times(lake, tables)
     for one in wrong:
         while wrong_times(lake, [one.table]):
             loaded = lake.table(one.table)
-            # If another writer commits meanwhile, the table is checked again.
+            # If another writer commits in the meantime, the loop checks the table again.
             with suppress(CommitFailedException):
                 catalog.commit_table(loaded, unchanged_refs(loaded), (MendTimesUpdate(),))
     return wrong

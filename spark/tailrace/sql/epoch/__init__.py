@@ -1,1 +1,1 @@
-"""Write an epoch as SQL: partials, their meeting with the open windows, transitions, and the ledger's rows."""
+"""Write an epoch as SQL: aggregate records to partials, combine these with the open windows, and write ledger rows."""

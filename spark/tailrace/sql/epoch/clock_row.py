@@ -1,4 +1,4 @@
-"""Write the clock of an epoch in SQL, as a row that is joined to every window."""
+"""Write the clock of an epoch in SQL, as one row that a query joins to every window."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from tailrace.model.step.transition import Times
 from tailrace.sql.terms import Query
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
-"""The columns of the clock's row: instants in microseconds, the epoch, and the stream's generation."""
+"""The columns of the clock's row: four instants in microseconds, the epoch's number, and the stream's generation."""
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
-    """Name the row's columns: `TIMES`, and one for each signal of the trigger, which says whether it came."""
+    """Return the columns of the clock's row: `TIMES`, and one column per signal of the trigger.
+
+    The column of a signal says whether the signal arrived in the epoch.
+    """
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
 def clock_terms(pipeline: Pipeline) -> Times:
-    """Return the row's columns as terms for the rules."""
+    """Return the columns of the clock's row as terms for the rules of `model.step.transition`."""
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 
 
 def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
-    """Return the row's values by column, for an epoch with the clock `clock` that follows the clock `before`."""
+    """Return the values of the clock's row by column.
+
+    `clock` is the clock of the epoch, and `before` is the clock of the epoch before it.
+    """
     values: dict[str, int | bool] = {
         "watermark_before": before.watermark if before else BEGINNING,
         "watermark_after": clock.watermark,
@@ -40,11 +46,18 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
 
 
 def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> Query:
-    """Return the query for the row of an epoch with the clock `clock` that follows the clock `before`."""
+    """Return the query for the clock's row.
+
+    `clock` is the clock of the epoch, and `before` is the clock of the epoch before it.
+    """
     return row_of(clock_values(pipeline, before, clock, generation))
 
 
 def row_of(values: Mapping[str, int | bool]) -> Query:
-    """Write the query of a table of one row; Spark would compile literals in the step's query again in every epoch."""
+    """Return the query for a table of one row with these values.
+
+    The step's query reads the values from this table. If the values were literals in the step's query, Spark would
+    compile that query again in every epoch.
+    """
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
     return Query(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")

@@ -1,4 +1,4 @@
-"""The texts of an epoch of a pipeline, composed once: an engine runs them, and `tailrace explain` shows them."""
+"""The SQL queries of an epoch of a pipeline, written once. An engine runs them, and `tailrace explain` shows them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.terms import Query, Relation
 
 VIEWS = ("bundle", "clock", "state", "touched", "partials", "transitions")
-"""The relations that the texts read; an engine names each."""
+"""The relations that the queries read. An engine chooses a name for each relation."""
 
 
 class EpochTexts:
-    """The texts of one pipeline over relations with an engine's names, `VIEWS`.
+    """The queries of one pipeline's epochs, over relations (`VIEWS`) that the engine has named.
 
-    DuckDB, which is `in_process`, takes only the touched windows through the rules, and plans several small queries
-    sooner than one large one. Spark takes all windows that it is given, in few queries.
+    On DuckDB (`in_process`), only touched windows go through the rules, and the work is split into several small
+    queries, which DuckDB plans faster than one large query. On Spark, all windows of the given state go through the
+    rules, in few queries.
     """
 
     def __init__(self, pipeline: Pipeline, names: Mapping[str, Relation], *, in_process: bool) -> None:
@@ -30,17 +31,17 @@ class EpochTexts:
 
     @cached_property
     def partials(self) -> Query:
-        """The query of the bundle's partials: a row for each key and window."""
+        """The query for the bundle's partials, with one row per key and window."""
         return partials(self.pipeline, self.names["bundle"], self.names["clock"], by_slices=self.in_process)
 
     def touched(self, *, by_key: bool) -> Query:
-        """Write the query of the open windows that a record or the clock touches."""
+        """Return the query for the open windows that a record touches or the clock changes."""
         names = self.names
         return touched_windows(self.pipeline, names["state"], names["clock"], names["partials"], by_key=by_key)
 
     @cached_property
     def transitions(self) -> Query:
-        """The query of each window after the epoch, with the panes that it fires on the way."""
+        """The query for the transitions: each window's state after the epoch, and the panes that it fires."""
         state = self.names["touched" if self.in_process else "state"]
         both = meeting_windows(
             self.pipeline, state, self.names["partials"], self.names["clock"], joined=self.in_process
@@ -49,21 +50,28 @@ class EpochTexts:
 
     @cached_property
     def ledger(self) -> list[Query]:
-        """The queries of the ledger's rows: of partials, and of panes with retractions; or one query of them all."""
+        """The queries for the ledger's rows.
+
+        On DuckDB there are two: one for partials, and one for panes and retractions. On Spark there is one query for
+        all rows.
+        """
         if self.in_process:
             return self.rows.apart(self.names["transitions"])
         return [self.rows.of_transitions(self.names["transitions"])]
 
     @cached_property
     def late(self) -> Query:
-        """The query of the ledger's rows of records that came too late."""
+        """The query for the ledger's rows about records that arrived too late."""
         bundle, clock = self.names["bundle"], self.names["clock"]
         source = may_have_passed(self.pipeline, bundle, clock) if self.in_process else bundle
         return self.rows.of_late(late_records(self.pipeline, source, clock))
 
     @cached_property
     def refused(self) -> Query | None:
-        """The query of the ledger's rows of records that came to a finished trigger; None where no trigger refuses."""
+        """The query for the ledger's rows about records whose window has a finished trigger.
+
+        None if finished triggers of this pipeline do not refuse records.
+        """
         if self.pipeline.finishing != "close":
             return None
         names = self.names
@@ -71,5 +79,5 @@ class EpochTexts:
 
     @cached_property
     def remaining(self) -> Query:
-        """The query of the open windows after the epoch."""
+        """The query for the windows that are open after the epoch."""
         return self.rows.state(self.names["transitions"])

@@ -1,4 +1,4 @@
-"""Write when open windows may fire without a record, and the watermark that they hold back, in SQL."""
+"""Write in SQL when open windows may fire without a record, and how far they hold back their readers' watermark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tailrace.sql.terms import quoted
 
 
 def oldest_held(pipeline: Pipeline) -> str:
-    """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate over the state.
+    """Return an aggregate over the state: the oldest timestamp to which open windows hold back a later stage (rule T3).
 
-    It is in microseconds; `tailrace.model.step.stages.watermark` is the reference.
+    The timestamp is in microseconds; `tailrace.model.step.stages.watermark` is the reference.
     """
     stamp, terms = pipeline.stamp, []
     if pipeline.where.merges:
@@ -25,7 +25,7 @@ def oldest_held(pipeline: Pipeline) -> str:
 
 
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
-    """Write an aggregate for each delay: the next time after `now` at which a window has waited that long.
+    """Return one aggregate per delay: the next time after `now` at which a window has waited for the delay.
 
     Times and delays are in microseconds.
     """
@@ -33,9 +33,10 @@ def due_terms(now: int, delays: Iterable[int]) -> list[str]:
 
 
 def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
-    """Write the aggregates over the state from which `next_due` computes the next due time after `now`.
+    """Return the aggregates over the state from which `next_due` computes the next due time after `now`.
 
-    Over `Arrivals`, where processing time closes windows, the next end or closing of a window is such a time, too.
+    If the pipeline reads `Arrivals`, processing time closes windows. The next time at which a window ends or closes is
+    then also a due time.
     """
     items = ["COUNT_IF(fresh > 0)", *due_terms(now, delays)]
     if pipeline.by_arrival:
@@ -45,10 +46,10 @@ def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
 
 
 def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
-    """Find the first processing time after `now` at which a window may fire without a record; None if there is none.
+    """Return the first processing time after `now` at which a window may fire without a record, or None.
 
-    `count` is the number of windows with fresh records, without which no period fires. `waits` are the other results of
-    `due_items`.
+    `periods` are pairs of a period and its offset, in microseconds. `count` is the number of windows with fresh
+    records; if it is 0, no period makes a window fire. `waits` are the results of `due_items` after the first.
 
     >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
     (90, None, None)
@@ -58,5 +59,5 @@ def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: i
 
 
 def holds_back(pipeline: Pipeline) -> bool:
-    """Return True if open windows can hold back a later stage's watermark at all (rule T3)."""
+    """Return True if open windows of this pipeline can ever hold back a later stage's watermark (rule T3)."""
     return pipeline.where.merges or pipeline.stamp is not None

@@ -1,8 +1,9 @@
-"""Write a join's step in SQL: pairs of records, records without a partner, late records, and kept entries.
+"""Write a join's step in SQL: pairs of records, records without a partner, late records, and the entries to keep.
 
-`model.step.join_step` defines the meaning. Entries are a side's records: the columns of the join's output by name,
-`_at` in microseconds, the record's place, and the bounds of its window where the join has windows. An answer that may
-be taken back has no place: only its values identify it, so entries may be equal.
+`model.step.join_step` is the reference for this step. An entry is a record of one side of the join. It has the columns
+of the join's output, the event time `_at` in microseconds, and the record's position. If the join has windows, an entry
+also has the bounds of its window. A record that can be retracted has no position: only its values identify it, so two
+entries may be equal.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from tailrace.sql.records.selections import FAILED, set_aside
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 Entries = Mapping[str, Relation]
-"""A mapping from each side to a relation with its entries."""
+"""A mapping from each side of the join to a relation with that side's entries."""
 
 
 @dataclass(frozen=True)
 class EpochEntries:
-    """The entries of an epoch: the held, the retracted and the new ones.
+    """The entries of an epoch: those held from earlier epochs, those that it retracts, and those that it adds.
 
-    `stay` are the held entries that the epoch does not retract. `gone` are the retracted ones, of the sides that take
-    records back.
+    `held` are the entries from before the epoch, and `new` are the added entries. `stay` are the held entries that the
+    epoch does not retract. `gone` are the retracted entries; only sides whose records can be retracted have any.
     """
 
     held: Entries
@@ -44,7 +45,7 @@ class EpochEntries:
 
     @property
     def now(self) -> Entries:
-        """The entries after the epoch."""
+        """The entries of each side after the epoch."""
         return {side: Relation(f"(SELECT * FROM {self.stay[side]} UNION ALL SELECT * FROM {self.new[side]})")
                 for side in SIDES}  # fmt: skip
 
@@ -53,21 +54,22 @@ _PLACE = dict(zip(PLACE, ("bigint", "string", "bigint"), strict=True))
 
 
 def entry_types(join: Join, side: str) -> dict[str, str]:
-    """Return the columns of a side's entries with their types."""
+    """Return the columns of the entries of one side, with their types."""
     own = {name: join.side(side).columns[column] for name, column in join.taken(side).items()}
     windows = dict.fromkeys(JOIN_WINDOW, "bigint") if join.where is not None else {}
     return own | {"_at": "bigint"} | _PLACE | windows
 
 
 def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = MappingProxyType({})) -> Query:
-    """Write the query of a side's entries, from a relation of the records of both sides (`Join.log`).
+    """Return the query for one side's entries, from a relation with the records of both sides (`Join.log`).
 
-    `also` maps the names of further columns to terms of a record. Where the side takes records back, its entries also
-    have `SIGN`, which `added_entries` resolves.
+    `also` maps the names of further columns to SQL terms on a record. If the side's records can be retracted, its
+    entries also have the column `SIGN`, from which `added_entries` and `retracted_entries` compute the net changes.
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
-    # An answer is identified by its values, as its retraction comes in another epoch.
+    # A record that can be retracted is identified by its values: its retraction arrives in another epoch, so positions
+    # differ.
     place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
     more = (f"{term} AS {name}" for name, term in also.items())
     own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
@@ -76,7 +78,8 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
         of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
         return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
-    # A record's column may have the name that windowings give to the event time.
+    # The columns are renamed temporarily, because one may have the name that the SQL of windows gives to the event
+    # time.
     apart = {name: f"_own_{number}" for number, name in enumerate(own)}
     items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
     carried = ", ".join([*apart.values(), "at", *PLACE, *also])
@@ -87,12 +90,18 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
 
 
 def added_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Write the query of the entries that are added and not taken back, each as often as it is added."""
+    """Return the query for the entries that `rows` add on balance, after subtracting those that `rows` retract.
+
+    Equal entries are repeated as often as they are added.
+    """
     return all_of(rows) if not join.side(side).takes_back else _less(join, side, rows, f"{SIGN} > 0", f"{SIGN} < 0")
 
 
 def retracted_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Write the query of the entries that are taken back, of a side that takes records back."""
+    """Return the query for the entries that `rows` retract on balance, after subtracting those that `rows` add.
+
+    The side must be one whose records can be retracted.
+    """
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
 
@@ -102,7 +111,7 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
 
 
 def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> Query:
-    """Write the query of held entries without the entries that an epoch takes back."""
+    """Return the query for the held entries without those that the epoch retracts."""
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
@@ -115,7 +124,7 @@ def too_late(join: Join, watermark: int | str) -> Condition:
 
 
 def complete(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that an entry without a partner is output (`Join.complete`)."""
+    """Return the condition that an entry without a partner may be output at a watermark (`Join.complete`)."""
     if join.unmatched == "tell":
         return ALWAYS
     if join.where is not None:
@@ -124,23 +133,23 @@ def complete(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def settled(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that no partner of an entry can be added or retracted any more (`Join.settled`)."""
+    """Return the condition that an entry can gain or lose no partner after a watermark (`Join.settled`)."""
     if join.where is not None:
         return closed(join, side, watermark)
     return _behind(watermark, join.ahead(side) + join.lateness)
 
 
 def closed(join: Join, side: str, watermark: int | str) -> Condition:
-    """Write the condition that an entry is not needed any more (`Join.closed`)."""
+    """Return the condition that the join no longer needs an entry after a watermark (`Join.closed`)."""
     if join.where is not None:
         return Condition(f"LEAST(window_end + {join.lateness}L, {END_OF_TIME}L) <= {_written(watermark)}")
     return _behind(watermark, join.kept(side))
 
 
 def oldest(join: Join, watermark: int) -> int | None:
-    """Return the event time, in microseconds, before which no record has to be kept at a watermark.
+    """Return an event time, in microseconds: at this watermark, the join no longer needs records from before that time.
 
-    None for no bound.
+    Returns None if the join may need records of any event time.
     """
     if join.where is not None:
         length = join.where.longest
@@ -149,9 +158,10 @@ def oldest(join: Join, watermark: int) -> int | None:
 
 
 def given_rows(join: Join, entries: EpochEntries, before: int, after: int) -> Query:
-    """Write the query of the rows that an epoch gives and retracts, as its watermark goes from `before` to `after`.
+    """Return the query for the rows that an epoch outputs or retracts.
 
-    Column `retraction` marks the retracted rows. Late records are not among the entries.
+    The epoch moves the watermark from `before` to `after`. Column `retraction` marks the retracted rows. `entries` must
+    not contain late records.
     """
     held, gone, stay, new, now = entries.held, entries.gone, entries.stay, entries.new, entries.now
     texts = {False: [pairs(join, new[LEFT], now[RIGHT]), pairs(join, stay[LEFT], new[RIGHT])], True: list[Query]()}
@@ -178,14 +188,14 @@ def given_rows(join: Join, entries: EpochEntries, before: int, after: int) -> Qu
 
 
 def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -> Relation:
-    """Return the bracketed query for a side's entries that meet a condition and match one of these partners."""
+    """Return a relation of a side's entries that meet the condition `told` and have a partner among `partners`."""
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     found = f"SELECT 1 FROM {partners} {theirs} WHERE {meet(join)}"
     return Relation(f"(SELECT * FROM (SELECT * FROM {rows} WHERE {told}) {ours} WHERE EXISTS ({found}))")
 
 
 def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
-    """Write the query of all rows that a join gives for its entries by a watermark, none of which is late."""
+    """Return the query for all rows that a join outputs up to a watermark, from its entries; no entry may be late."""
     texts = [pairs(join, sides[LEFT], sides[RIGHT])]
     for side in filter(join.keeps, SIDES):
         rows = Relation(f"(SELECT * FROM {sides[side]} WHERE {complete(join, side, watermark)})")
@@ -194,18 +204,18 @@ def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
 
 
 def pairs(join: Join, left: Relation, right: Relation, also: str = "") -> Query:
-    """Write the query of the pairs of entries: the results, `_at`, and the places of both records.
+    """Return the query for the pairs of entries: the join's results, `_at`, and the positions of both records.
 
-    `also` are further select-list items, in which the entries are `l` and `r`.
+    `also` are further select-list items, which name the two entries `l` and `r`.
     """
     items = _items(join, {LEFT: "l", RIGHT: "r"}, "GREATEST(l._at, r._at)")
     return Query(f"SELECT {items}{also} FROM {left} l JOIN {right} r ON {meet(join)}")
 
 
 def unmatched_rows(join: Join, side: str, rows: Relation, partners: Relation | None, also: str = "") -> Query:
-    """Write the query of a side's entries without a partner among `partners`, in the columns of `pairs`.
+    """Return the query for a side's entries that have no partner among `partners`, with the columns of `pairs`.
 
-    Of all, if None.
+    If `partners` is None, the query returns all entries of the side.
     """
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     text = f"SELECT {_items(join, {side: ours}, f'{ours}._at')}{also} FROM {rows} {ours}"
@@ -215,9 +225,9 @@ def unmatched_rows(join: Join, side: str, rows: Relation, partners: Relation | N
 
 
 def output(join: Join, rows: Query, *also: str) -> Query:
-    """Write the query of the rows of `finished` in the columns of the ledger: results, event time, places.
+    """Return the query that converts rows of `finished` to columns of the ledger: results, event time and positions.
 
-    `also` are further columns of the rows.
+    `also` are further columns of `rows` to select.
     """
     places = [name for side in SIDES for name in JOIN_PLACE[side]]
     items = [*map(quoted, join.results), f"TIMESTAMP_MICROS(_at) AS {PANE_TIME}", *places, *also]
@@ -225,7 +235,7 @@ def output(join: Join, rows: Query, *also: str) -> Query:
 
 
 def no_entries(join: Join, records: Relation, side: str) -> Query:
-    """Write the query of a side's entries without a row."""
+    """Return the query for an empty table with the columns of a side's entries."""
     return Query(f"SELECT * FROM ({added_entries(join, side, bracketed(entries(join, records, side)))}) WHERE false")
 
 
@@ -233,10 +243,11 @@ def epoch_rows(
     join: Join, bundle: Relation, held: Entries, name: Callable[[str, str, Query], Relation], clock: Clock, before: int,
     generation: int,
 ) -> tuple[Query, EpochEntries]:  # fmt: skip
-    """Write the query of the ledger rows of an epoch, from the records of both sides and the held entries.
+    """Return the query for an epoch's ledger rows, from the records of both sides and the held entries.
 
-    `name` computes a query of entries under a name: it is called with the side and the kind of the entries, `came`,
-    `new`, `gone` or `stay`. The records are judged by the watermark `before` the epoch.
+    `name` makes a relation from a query for entries. Its arguments are a side, the kind of the entries (`came`, `new`,
+    `gone` or `stay`), and the query. The watermark `before`, from before the epoch, decides whether a record is late.
+    The function also returns the epoch's entries.
     """
     late, texts = too_late(join, before), list[Query]()
     gone, stay, new = dict[str, Relation](), dict(held), dict[str, Relation]()
@@ -256,13 +267,16 @@ def epoch_rows(
 
 
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
-    """Write the query of the ledger rows of an epoch, from the rows that it gives and retracts (`given_rows`)."""
+    """Return the query for an epoch's ledger rows, from the rows that the epoch outputs or retracts (`given_rows`)."""
     own = production_columns(clock, generation, "retraction")
     return Query(f"SELECT {_row(join, own | _carried(join))} FROM ({rows})")
 
 
 def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int) -> Query:
-    """Write the query of the ledger rows of a side's late entries, which a watermark judged."""
+    """Return the query for the ledger rows about a side's late entries.
+
+    `watermark` is the watermark at which the entries were late.
+    """
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     windows = instants(*JOIN_WINDOW) if join.where is not None else {}
     own = epoch_columns(LATE, clock) | {
@@ -276,20 +290,23 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
 
 
 def set_aside_of(join: Join, records: Relation) -> Query:
-    """Write the query of the records of both sides that were set aside, with the reason (rule X7)."""
+    """Return the query for the records of both sides that were set aside, each with the reason (rule X7)."""
     marked = f"SELECT *, {set_aside(join.set_aside)} AS {FAILED} FROM {records}"
     return Query(f"SELECT * FROM ({marked}) WHERE {FAILED} IS NOT NULL")
 
 
 def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
-    """Write the query of the ledger rows of a side's records that were set aside, from the records of both sides."""
+    """Return the query for the ledger rows about those records of a side that were set aside.
+
+    `records` has the records of both sides.
+    """
     of_side = Relation(f"({set_aside_of(join, records)}) WHERE {SIDE} = '{side}'")
     own = {name: quoted(name) for name in join.taken(side)} | dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     return rejected_rows(row_types(join), of_side, clock, own | {PANE_TIME: PANE_TIME, "side": f"'{side}'"})
 
 
 def rejected(ledger: Relation) -> Query:
-    """Write the query of a ledger's rejected records: the side, the place, the reason."""
+    """Return the query for the rejected records in a ledger: the side, the position and the reason of each."""
     places = (f"IF(side = '{LEFT}', {left}, {right}) AS {name}"
               for name, left, right in zip(PLACE, *(JOIN_PLACE[side] for side in SIDES), strict=True))  # fmt: skip
     items = ", ".join([f"side AS {SIDE}", *places, f"reason AS {FAILED}"])
@@ -297,7 +314,7 @@ def rejected(ledger: Relation) -> Query:
 
 
 def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
-    """Write the query of entries without the ones that are late in a ledger."""
+    """Return the query for a side's entries without those that the ledger lists as late."""
     place = zip(JOIN_PLACE[side], PLACE, strict=True)
     same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
     same += [f"l.{name} = TIMESTAMP_MICROS(e.{name})" for name in JOIN_WINDOW] if join.where is not None else []
@@ -306,9 +323,10 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """Return the columns of a join's ledger with their types; `reason` only where the join has set records aside.
+    """Return the columns of a join's ledger with their types; `reason` only if the join has set records aside.
 
-    A ledger from an earlier version lacks `reason`, and still takes the rows of a join that set nothing aside.
+    A ledger that was created by an earlier version has no column `reason`. It still accepts the rows of a join that has
+    set no record aside.
     """
     types = join_contract(join).types
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
@@ -319,14 +337,17 @@ def _written(watermark: int | str) -> str:
 
 
 def _behind(watermark: int | str, length: int) -> Condition:
-    """Write the condition that an entry is more than a length behind a watermark; all are at the end of the input."""
+    """Return the condition that an entry is more than `length` behind a watermark.
+
+    At the end of the input, the condition holds for all entries.
+    """
     if isinstance(watermark, str):
         return Condition(f"({watermark} >= {END_OF_TIME}L OR _at < {watermark} - {length}L)")
     return ALWAYS if watermark >= END_OF_TIME else Condition(f"_at < {watermark - length}L")
 
 
 def meet(join: Join) -> str:
-    """Write the condition that entries `l` and `r` make a pair."""
+    """Return the condition that the entries `l` and `r` are a pair."""
     terms = [f"l.{quoted(name)} = r.{quoted(name)}" for name in join.keys]
     if join.where is not None:
         return " AND ".join([*terms, *(f"l.{name} = r.{name}" for name in JOIN_WINDOW)])
@@ -335,7 +356,11 @@ def meet(join: Join) -> str:
 
 
 def _items(join: Join, there: Mapping[str, str], at: str) -> str:
-    """Write the select list of a pair; `there` has the names of the sides that have a record."""
+    """Return the select list for an output row of the join.
+
+    `there` maps each side with a record in the row to the record's name in the query; columns of the other side are
+    null.
+    """
     one, types = next(iter(there.values())), join.results
     items = [f"TIMESTAMP_MICROS({one}.{name}) AS {name}" for name in JOIN_WINDOW] if join.where is not None else []
     items += [f"{one}.{quoted(name)} AS {quoted(name)}" for name in join.keys]

@@ -1,7 +1,8 @@
-"""Write the state of a computation's keys as a table in SQL: its columns, and the query that restores it.
+"""Write the state of a computation's keys as a table in SQL: the table's columns, and the query that restores it.
 
-A key's row has columns of the ledger, and columns that each epoch reads for all keys (`LOOKED_AT`): the next due times,
-and the time that the timers hold. For a resting key nothing else is read.
+The table has one row per key. A row has columns of the ledger, and columns that each epoch reads for all keys
+(`LOOKED_AT`): the next due times, and the oldest event time that a timer holds. If a key rests, an epoch reads only the
+latter columns.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ from tailrace.sql.query_shapes import first_of
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
-"""The columns of the next due times of a key in event time and in processing time, and of the oldest event time that a
-timer holds; in microseconds, or null."""
+"""The columns with a key's next due time in event time, its next due time in processing time, and the oldest event time
+that one of its timers holds. Each is in microseconds, or null.
+"""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
 
 IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)")
-"""The condition that a key is due without a record, by the columns of a clock."""
+"""The condition that a key is due without a record; `_watermark` and `_now` are columns of the clock."""
 
 OF_TIMER = Condition("source_epoch IS NULL")
-"""The condition that a rejected row of a ledger is of a timer, and not of a record."""
+"""The condition that a ledger row about a rejection is about a timer rather than a record."""
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
-    """Return the types of the ledger's columns, by name."""
+    """Return the types of the columns of a computation's ledger, by name."""
     return computation_contract(computation).types
 
 
 def key_row_columns(computation: Computation) -> list[str]:
-    """Name the columns of a key's row that the ledger also has."""
+    """Return the names of those columns of a key's row that the ledger has, too."""
     state = ["state"] if computation.fields else []
     return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
 
@@ -46,21 +48,24 @@ def key_row_types(computation: Computation) -> dict[str, str]:
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """Return the types of the ledger's columns for records in flight, by name."""
+    """Return the types, by name, of the ledger columns that a record in flight has."""
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
 def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the query of each key's latest partial up to an epoch in a ledger, unless the key is gone."""
+    """Return the query for each key's latest partial in a ledger up to an epoch.
+
+    Keys whose state was removed are left out.
+    """
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     keys = [quoted(name) for name in computation.key]
     return Query(f"SELECT * FROM ({first_of(partials, keys, ['epoch DESC'])}) WHERE NOT gone")
 
 
 def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the query of the keys' rows after an epoch, from the latest partials in a ledger."""
+    """Return the query for the rows of all keys after an epoch, computed from the latest partials in a ledger."""
     due = [_least("timers", f"_t.domain = '{EVENT.value}'", "_t.`at`")]
     if computation.ordered:
         due.append(f"{_least('waiting', None, f'_t.{quoted(computation.log.event_time)}')} + 1L")
@@ -72,12 +77,15 @@ def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the query of the records in flight after an epoch, from a ledger."""
+    """Return the query for the records that were in flight after an epoch, from the ledger."""
     items = ", ".join(map(quoted, loop_types(computation)))
     return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L")
 
 
 def _least(items: str, where: str | None, at: str) -> str:
-    """Write the earliest instant of a list's elements `_t`, in microseconds; `where` is a condition on the elements."""
+    """Return a term for the earliest instant in a list, in microseconds.
+
+    `at` is the instant of a list element `_t`, and `where` is a condition on `_t`.
+    """
     some = items if where is None else f"FILTER({items}, _t -> {where})"
     return f"ARRAY_MIN(TRANSFORM({some}, _t -> UNIX_MICROS({at})))"

@@ -1,7 +1,8 @@
-"""Write the ledger rows of an epoch in SQL: the partials, panes and retractions of its transitions.
+"""Write the ledger rows of an epoch in SQL: the partials, panes and retractions that result from its transitions.
 
-For Spark, one pass over the transitions gives all rows: each transition has an array of its rows, which is exploded, as
-Spark takes long to plan many branches. DuckDB plans fast, and reads the transitions once for each kind of row.
+On Spark, one pass over the transitions yields all rows: each transition has an array of its rows, and the query
+explodes the array. Spark would take long to plan a query with many branches. DuckDB plans fast, and reads the
+transitions once per kind of row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
 
 def state_types(pipeline: Pipeline) -> dict[str, str]:
-    """Return the state columns of an open window with their types."""
+    """Return the columns of an open window's state, with their types."""
     types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
     types |= Transition(pipeline, Sql()).columns()
     return types | ({"predecessors": predecessors_type(pipeline)} if pipeline.where.merges else {})
@@ -40,7 +41,7 @@ class Rows:
         self.keys = list(pipeline.key)
 
     def of_transitions(self, transitions: Relation) -> Query:
-        """Write the query of the partials, panes and retractions of transitions, in the ledger's columns."""
+        """Return the query for the partials, panes and retractions of all transitions, with the ledger's columns."""
         entries = self._entries()
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
@@ -48,12 +49,13 @@ class Rows:
         rows = Query(f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL")
         if not self.pipeline.where.merges:
             return rows
-        # The rows of windows that merged away are in separate arrays, one element for each window.
+        # The rows for windows that were merged into another are in two separate arrays, with one element per merged
+        # window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         return Query(f"{rows} UNION ALL {self._inlined(transitions, merged)}")
 
     def apart(self, transitions: Relation) -> list[Query]:
-        """Write the rows of `of_transitions` as two queries: the partials, and the panes and retractions."""
+        """Return the rows of `of_transitions` as two queries: one for partials, one for panes and retractions."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
@@ -62,24 +64,25 @@ class Rows:
         return [Query(" UNION ALL ".join(rows)) for rows in (partials, fired)]
 
     def _inlined(self, transitions: Relation, merged: str) -> Query:
-        """Write the query of the rows in the array `merged` of each transition: the rows of windows that merged."""
+        """Return the query for the rows in each transition's array `merged`, which are about merged windows."""
         inlined = f"SELECT {join_items(key_names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
     def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
-        """Write the query of ledger rows with these values, one for each row of a relation that meets a condition."""
+        """Return the query for ledger rows with these values, one for each row of `rows` that meets a condition."""
         values = values | {name: quoted(name) for name in self.keys}
         return Query(f"SELECT {select_list(self.types, values)} FROM {rows} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """List the rows that a window may write: the condition of each row, and its columns that are not null.
+        """Return the kinds of rows that a window may write, each with its condition and the terms of its columns.
 
-        A window that leaves the state has no partial: by the watermark alone, a restart does not restore it.
+        Columns without a term are null. A window that leaves the state writes no partial: after a restart, the
+        watermark alone shows that the window is gone.
         """
         return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
-        """Write the value of a ledger column, by `entry`, the number of the row in the list."""
+        """Return the term for a ledger column. Its value depends on `entry`, the index of a row in `entries`."""
         if name in self.keys:
             return quoted(name)
         by_term: dict[str, list[str]] = {}
@@ -94,7 +97,7 @@ class Rows:
         return f"CAST(CASE {branches} END AS {type})"
 
     def of_late(self, late: Query) -> Query:
-        """Write the query of late records in the ledger's columns, from a query like `partials.late`."""
+        """Return the query that converts late records, from a query like `partials.late_records`, to ledger rows."""
         values = {
             "kind": f"'{LATE}'",
             **instants(*SPAN),
@@ -112,12 +115,15 @@ class Rows:
         return Query(f"SELECT {select_list(self.types, values)} FROM ({late})")
 
     def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
-        """Write the query of rejected records in the ledger's columns, from a relation of these records."""
+        """Return the query that converts rejected records to ledger rows; `rejected` is a relation of these records."""
         place = dict(zip(SOURCE, PLACE, strict=True))
         return rejected_rows(self.types, rejected, clock, {PANE_TIME: quoted(self.pipeline.log.event_time), **place})
 
     def restored(self, ledger: Relation) -> Query:
-        """Write the query of the open windows in a ledger: the latest partial of each window, unless it is gone."""
+        """Return the query for the open windows in a ledger, from the latest partial of each window.
+
+        Windows whose latest partial says that they are gone are left out.
+        """
         partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')")
         rows = first_of(partials, [*key_names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
         items = key_names(self.pipeline)
@@ -138,15 +144,18 @@ class Rows:
         return Query(f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)")
 
     def within_reach(self, ledger: Relation, watermark: int) -> Query:
-        """Write the query of the open windows that a record can still reach at a watermark, in microseconds."""
+        """Return the query for those open windows in a ledger that a record can still reach at a watermark.
+
+        The watermark is in microseconds.
+        """
         gone = self.rules.out_of_reach("window_end", f"{watermark}L")
         return Query(f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}")
 
     def of_corrected(self, corrected: Relation, remains: Condition, leaves: Condition) -> Query:
-        """Write the query of a backfill's partials: the states of windows that remain, and the ends of others.
+        """Return the query for a backfill's partials: states of windows that remain, and removals of the others.
 
-        `corrected` has the state's columns, `epoch`, `now` and `new_generation`; `remains` and `leaves` are conditions
-        on it.
+        `corrected` has the state's columns and the columns `epoch`, `now` and `new_generation`. `remains` and `leaves`
+        are conditions on its rows.
         """
         own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
         if self.pipeline.where.merges:
@@ -157,7 +166,7 @@ class Rows:
         return Query(" UNION ALL ".join(texts))
 
     def state(self, transitions: Relation) -> Query:
-        """Write the query of the state after the epoch: the windows of the transitions that remain."""
+        """Return the query for the state after the epoch: the windows that remain, from the transitions."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
@@ -166,7 +175,7 @@ class Rows:
         return Query(f"SELECT {items} FROM {transitions} WHERE remains")
 
     def _struct(self, values: Mapping[str, str]) -> str:
-        """Write a row of the ledger without its keys, as a struct."""
+        """Return a struct of the ledger's columns, except the key columns."""
         own = {name: type for name, type in self.types.items() if name not in self.keys}
         return named_struct({name: f"CAST({values.get(name, 'NULL')} AS {type})" for name, type in own.items()})
 
@@ -197,7 +206,7 @@ class Rows:
         return part_columns.struct(self.pipeline, prefix)
 
     def _unpacked(self, of: str, part: str) -> str:
-        """Write a part of an accumulator from the ledger's struct `of`."""
+        """Return the term for one part of an accumulator that is in the ledger's struct column `of`."""
         return part_columns.unpack_part(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
 
     def _results(self, prefix: str) -> dict[str, str]:
@@ -205,12 +214,12 @@ class Rows:
         return results
 
     def _stamped(self, prefix: str) -> dict[str, str]:
-        """Return the column of an answer's event time, where the event time is not the window's end."""
+        """Return the column with an answer's event time, or no column if the event time is the window's end."""
         stamp = self.pipeline.stamp
         return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
 
     def _fired(self, letter: str) -> dict[str, str]:
-        """Return the columns that a pane and a retraction share, in the phase with this letter."""
+        """Return the columns that panes and retractions share; `letter` is the letter of the phase (`PHASES`)."""
         watermark = "watermark_before" if letter == "a" else "watermark_after"
         return {
             "kind": f"'{PANE}'",
@@ -241,7 +250,10 @@ class Rows:
             yield f"{letter}_emits", pane
 
     def _is_last(self, letter: str) -> str:
-        """Return the SQL for whether a pane is its window's last: the window ends and fires in no later phase."""
+        """Return the condition that a pane is its window's last.
+
+        The condition is that the window ends in this epoch, and fires in no later phase of it.
+        """
         later = [after for after in phases(self.pipeline) if after > letter]
         fires = [f"{after}_emits" for after in later]
         if self.pipeline.takes_back:
@@ -249,7 +261,7 @@ class Rows:
         return " AND NOT ".join(["ends", *fires])
 
     def _taken_back(self) -> str:
-        """Return the array of retractions for windows that were merged into a window that fires now (rule V3)."""
+        """Return the array of retractions for windows that were merged into a window that now fires (rule V3)."""
         emitted = any_emits(self.pipeline)
         early = "a" in phases(self.pipeline)
         watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
@@ -271,7 +283,7 @@ class Rows:
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
-        """Return the array of partials that remove merged windows from the state."""
+        """Return the array of partials that remove the merged windows from the state."""
         values = {
             "kind": f"'{PARTIAL}'",
             **instants(*SPAN, of="_old."),

@@ -1,4 +1,4 @@
-"""Write the rows of a map in SQL: its output, and the ledger rows of an epoch."""
+"""Write a map's rows in SQL: the map's output, and the ledger rows of an epoch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
-"""The place of a row's record in the log: the ledger's columns, each with the column of the record."""
+"""The columns for the position, in the log, of the record behind a row: from ledger column to record column."""
 
 
 def output(definition: Map, records: Relation) -> Query:
-    """Write the query of a map's output, from a relation of records after the steps: results, event time and place."""
+    """Return the query for a map's output: results, event time and position.
+
+    `records` is a relation of the records after the map's steps.
+    """
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
     items += [f"{theirs} AS {ours}" for ours, theirs in PLACE.items()]
@@ -24,14 +27,14 @@ def output(definition: Map, records: Relation) -> Query:
 
 
 def of_epoch(definition: Map, records: Relation, clock: Clock, generation: int) -> Query:
-    """Write the query of the ledger rows of an epoch, from a relation of its records after the steps."""
+    """Return the query for an epoch's ledger rows; `records` is a relation of its records after the map's steps."""
     own = production_columns(clock, generation, "false")
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
     return Query(f"SELECT {select_list(row_types(definition), named | own)} FROM ({output(definition, records)})")
 
 
 def of_rejected(definition: Map, rejected: Relation, clock: Clock) -> Query:
-    """Write the query of the ledger rows of rejected records, from a relation of these records."""
+    """Return the query for the ledger rows about rejected records; `rejected` is a relation of these records."""
     own = {PANE_TIME: quoted(definition.log.event_time), **PLACE}
     return rejected_rows(row_types(definition), rejected, clock, own)
 

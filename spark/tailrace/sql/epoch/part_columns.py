@@ -1,6 +1,7 @@
-"""Write the columns of an accumulator in tables: a wide number is in a narrow column while it fits (`Part.kept`).
+"""Write an accumulator's table columns in SQL: a number is in a narrow column if it fits, else in a wide column.
 
-So older tables have the narrow column, and files stay small. A number that does not fit is in a second column.
+This applies to parts of an accumulator with `Part.kept`. Most of their numbers fit the narrow column, so files stay
+small. Older tables, which have only the narrow column, can still be read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of an accumulator in a table, with names and terms; its parts are columns with a prefix."""
+    """Yield the name and the term of each column that an accumulator has in a table.
+
+    The accumulator's parts are columns whose names begin with `prefix`.
+    """
     rules = Transition(pipeline, Sql())
     terms = rules.levelled({name: quoted(prefix + name) for name in pipeline.parts})
     for name, part in pipeline.parts.items():
@@ -29,18 +33,21 @@ def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def struct(pipeline: Pipeline, prefix: str) -> str:
-    """Write the struct of an accumulator in a table; its parts are columns with a prefix."""
+    """Return the struct in which a table stores an accumulator.
+
+    The accumulator's parts are columns whose names begin with `prefix`.
+    """
     return named_struct(dict(part_columns(pipeline, prefix)))
 
 
 def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
-    """Write a part of an accumulator from its columns in a table; `column` writes a column's term."""
+    """Return the term for one part of an accumulator in a table; `column` returns the term for a table column."""
     part = pipeline.parts[name]
     if part.kept:
-        # A row from before the wide column was added is null there.
+        # In rows that were written before the table had the wide column, the wide column is null.
         return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
     if part.unit:
-        # A number that is in one column of the table is added up in two.
+        # The table has this number in one column, but aggregation splits it into two parts: these are its last digits.
         return wide_numbers.remainder(column(name), part.unit, part.type)
     whole = name.removesuffix("_high")
     below = pipeline.parts.get(whole) if name != whole else None

@@ -1,6 +1,7 @@
-"""Write the first half of an epoch in SQL: a bundle becomes one row for each key and window that it touches.
+"""Write the first half of an epoch in SQL: aggregate a bundle to one row per key and window that the records touch.
 
-The rows have the accumulator of the records, and their number (`arrived`). Windows are in microseconds here.
+Each row has the accumulator of its records, and the number of its records (`arrived`). The bounds of windows are in
+microseconds here.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quote
 
 
 def is_closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
-    """Write the condition that the watermark has closed a window that ends at `end` (rule M1)."""
+    """Return the condition that a window is closed at a watermark (rule M1); `end` is the term for the window's end."""
     return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 
 def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
-    """Write the merged accumulator of a group of rows, as select-list items.
+    """Return the select-list items that merge the accumulators of a group of rows.
 
-    `lifted` says that the rows are records.
+    `lifted` says that each row is a record; otherwise each row is an accumulator of several records.
     """
-    # A record that is taken back has numbers as wide as the total.
+    # If records can be retracted, a record's numbers are already as wide as the total.
     narrow = lifted and not pipeline.takes_back
     return [
         f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
@@ -44,12 +45,13 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
-    """Write the query of a bundle's partials.
+    """Return the query for a bundle's partials.
 
-    With `by_slices` overlapping windows are computed as in `finished_accumulators`.
+    With `by_slices`, overlapping windows are computed as in `finished_accumulators`.
 
-    Where windows do not merge, lateness depends on the window alone, so the watermark judges them later, as groups.
-    Where windows merge, the watermark judges each record here, by its window before merging (rule M1).
+    If windows do not merge, only the window decides whether its records are late, so the step later compares whole
+    partials with the watermark. If windows merge, this query compares each record's window, before it merges, with the
+    watermark, and leaves out late records (rule M1).
     """
     if not pipeline.where.merges:
         return (
@@ -61,17 +63,17 @@ def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices
 
 
 def window_accumulators(pipeline: Pipeline, rows: Query) -> Query:
-    """Write the query of each window's accumulator on finished input, for backfills.
+    """Return the query for each window's accumulator in a backfill, where the input is complete.
 
-    `rows` is a query of records with windows. Windows that merge are merged.
+    `rows` is a query for records with windows. If windows merge, the query merges them.
     """
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
 def combine_partials(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Write the query of each window's accumulator, from the accumulators of parts of its records; windows may merge.
+    """Return the query for each window's accumulator, from accumulators of subsets of its records; windows may merge.
 
-    With `counted`, the parts and the result have the number of records, `arrived`.
+    With `counted`, `rows` and the result also have the number of records, `arrived`.
     """
     arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
     totals = join_items(arrived, merged_items(pipeline))
@@ -82,10 +84,10 @@ def combine_partials(pipeline: Pipeline, rows: Relation, *, counted: bool = Fals
 
 
 def finished_accumulators(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the query of each window's accumulator, from a relation of records after the steps.
+    """Return the query for each window's accumulator; `source` is a relation of the records after the steps.
 
-    For windows that overlap, the records of each slice of time are added up first, and then the slices of each window.
-    So a record is not read once for every window that it is in.
+    If windows overlap, the query first aggregates the records of each slice of time, and then the slices of each
+    window. So each record is aggregated once, rather than once per window that contains it.
     """
     if not has_overlap(pipeline):
         return window_accumulators(pipeline, window_rows(pipeline, source))
@@ -104,7 +106,7 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
     if end is None:
         by = join_items(keys, list(SPAN))
         return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")
-    # The end follows from the start; grouping takes a quarter less time without the end as a key.
+    # A window's end can be computed from its start, and grouping is a quarter faster if the end is not a key.
     by, carried = join_items(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = join_items(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
@@ -112,21 +114,23 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
-    # Sessions have one gap, so a record starts an island if the record before it is at least a gap away.
+    # All sessions have the same gap. So a record starts a new island if it is at least a gap later than the record
+    # before it.
     return _spans(pipeline, islands(bracketed(rows), key_names(pipeline), ["at"], alike=True), _totals(pipeline))
 
 
 def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
-    """Write the query of one window for each island, from the first start to the last end."""
+    """Return the query that merges the windows of each island into one window, from the first start to the last end."""
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
     by = join_items(key_names(pipeline), ["island"])
     return Query(f"SELECT {join_items(key_names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Tell whether a bundle may have late records, by the end of the first window that it touches and the clock before.
+    """Return True if a bundle may have late records, given the first window end in it and the clock before the epoch.
 
-    Where windows merge it always may: partials leave out late records, so `closest` does not show them.
+    If windows merge, the result is always True: the partials do not contain late records, so `closest` does not reveal
+    them.
     """
     if pipeline.where.merges:
         return True
@@ -136,9 +140,9 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
 
 
 def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
-    """Write the query of a bundle's records that came too late for a window (rule M1).
+    """Return the query for a bundle's late records: a row per record and window that is closed (rule M1).
 
-    Columns: the keys, `at`, the window, the record's place, the clock's columns, and the `reason`.
+    The columns are the keys, `at`, the window, the record's position, the clock's columns, and the `reason`.
     """
     expired = is_closed(pipeline, "r.window_end", "c.watermark_before")
     return _too_late(
@@ -147,23 +151,23 @@ def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query
 
 
 def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Relation:
-    """Write the relation of the records that may be too late, so only these are put into windows.
+    """Return a relation of the records that may be too late, so only these have to be assigned to windows.
 
-    A window ends after its records, so event times are compared. A user's windows need not, so all their records are
-    kept.
+    A built-in window ends after the event times of its records, so it is enough to compare event times with the
+    watermark. A user's window may end earlier; with such windows, all records are returned.
     """
     if type(pipeline.where) not in NATIVE:
         return source
     at = f"UNIX_MICROS(b.{quoted(pipeline.log.event_time)})"
-    # At the end of time every window is closed, whatever the allowed lateness.
+    # At the end of time, every window is closed, whatever the allowed lateness is.
     passed = f"{at} < c.watermark_before - {pipeline.lateness}L OR c.watermark_before >= {END_OF_TIME}L"
     return Relation(f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})")
 
 
 def refused_records(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
-    """Write the query of a bundle's records for windows with a finished trigger (rule M4).
+    """Return the query for a bundle's records whose window has a finished trigger (rule M4).
 
-    It has the columns of `late_records`.
+    The query has the columns of `late_records`.
     """
     alive = f"NOT {is_closed(pipeline, 'r.window_end', 'c.watermark_before')}"
     if pipeline.where.merges:

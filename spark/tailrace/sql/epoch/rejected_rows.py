@@ -1,4 +1,4 @@
-"""The columns that ledger rows of a stream share in SQL, and the ledger rows of rejected records (rule X7)."""
+"""Write, in SQL, the columns that a stream's ledger rows share, and ledger rows about rejected records (rule X7)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from tailrace.sql.terms import Query, Relation
 
 
 def epoch_columns(kind: str, clock: Clock) -> dict[str, str]:
-    """Write the columns that all ledger rows of a kind have that an epoch writes."""
+    """Return the terms for the columns that an epoch writes in all ledger rows of one kind."""
     now = f"TIMESTAMP_MICROS({clock.processing_time}L)"
     return {"kind": f"'{kind}'", "epoch": f"{clock.epoch}L", "processing_time": now}
 
 
 def production_columns(clock: Clock, generation: int, retraction: str) -> dict[str, str]:
-    """Write the columns that all productions of a map or a join have that an epoch writes."""
+    """Return the terms for the columns that an epoch writes in all productions of a map or a join."""
     more = {"generation": f"{generation}L", "retraction": retraction, "writer": "'stream'"}
     return epoch_columns(PRODUCTION, clock) | more
 
 
 def rejected_rows(types: Mapping[str, str], records: Relation, clock: Clock, own: Mapping[str, str]) -> Query:
-    """Write the query of the ledger rows of rejected records, whose reason is in column `FAILED`.
+    """Return the query for the ledger rows about rejected records. Column `FAILED` has the reason.
 
-    `types` are the types of the ledger's columns, `own` the terms of a record's event time, place and other columns.
+    `types` are the types of the ledger's columns. `own` are the terms for a record's event time, position and other
+    columns.
     """
     values = epoch_columns(REJECTED, clock) | {"reason": FAILED} | dict(own)
     return Query(f"SELECT {select_list(types, values)} FROM {records}")

@@ -1,8 +1,9 @@
-"""Bring an epoch's partials and the open windows together, in SQL: by grouping, or by merging where windows merge.
+"""Combine an epoch's partials with the open windows in SQL: by grouping or a join, or by merging if windows merge.
 
-The result has one row for each window that is open or touched. It has the state columns of `model.step.transition`
-(with first values for a new window, rules M2, V2, V3), `arrived` and the arrived accumulator, `held` (whether the
-window was open before), and for windows that merge `predecessors` and `absorbed`.
+The result has one row for each window that is open or touched. A row has the state columns of `model.step.transition`;
+for a new window, these columns have their initial values (rules M2, V2, V3). A row also has `arrived`, the accumulator
+of the arrived records, and `held` (true if the window was open before). If windows merge, it also has `predecessors`
+and `absorbed`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, to
 def meeting_windows(
     pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False
 ) -> Query:
-    """Write the query of the open windows in `state` with the partials in `partials` and the clock's columns.
+    """Return the query that combines the windows in `state` with the `partials` and the clock's columns.
 
-    With `joined`, windows that do not merge meet their partials by a join, which is faster than grouping in one
-    process.
+    If windows do not merge, `joined` chooses a join instead of grouping; a join is faster within one process.
     """
     if pipeline.where.merges:
         return _merged(pipeline, state, partials, clock)
@@ -36,9 +36,10 @@ def meeting_windows(
 
 
 def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
-    """Write the query of each window with its arrivals, without arrivals for windows closed before the epoch (rule M1).
+    """Return the query that adds first states for new windows, and drops new windows that are closed (rule M1).
 
-    `both` is a query of each window's state and arrivals, with nulls for a missing one.
+    `both` is a query with each window's state and arrivals; the columns of the state, or those of the arrivals, are
+    null if the window has none. A window counts as closed if the watermark before the epoch has closed it.
     """
     rules = Transition(pipeline, Sql())
     columns, window = rules.columns(), [*key_names(pipeline), *SPAN]
@@ -54,7 +55,7 @@ def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
 
 
 def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Write the query of each window's state beside its arrivals, by a join."""
+    """Return the query that puts each window's state and arrivals into one row, by a join."""
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
     window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*key_names(pipeline), *SPAN]]
@@ -63,10 +64,11 @@ def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
 
 
 def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Write the query of each window's state beside its arrivals, by grouping their union.
+    """Return the query that puts each window's state and arrivals into one row, by grouping their union.
 
-    State and partials are both partitioned by key and window, so grouping their union moves no rows, and the next state
-    has the same partitions. A group has at most one row of each, which any aggregate that skips nulls picks.
+    State and partials are both partitioned by key and window. So the grouping moves no rows between tasks, and the next
+    state has the same partitions. A group has at most one row of the state and one of the partials; any aggregate that
+    skips nulls picks the value.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
     window = [*key_names(pipeline), *SPAN]
@@ -89,7 +91,10 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
 
 
 def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation) -> Query:
-    """Write the query of spans of overlapping windows by key: a span of one held window goes on, others start over."""
+    """Return the query that merges overlapping windows of each key into spans of time.
+
+    If a span is exactly one open window, that window continues; any other span starts a new window.
+    """
     rules = Transition(pipeline, Sql())
     keys, columns = key_names(pipeline), rules.columns()
     predecessors = null(predecessors_type(pipeline))
@@ -109,7 +114,10 @@ def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Rela
 
 
 def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """List the items of a span: its window, whether it is one held window, its arrivals, the totals of held windows."""
+    """Return the select-list items for a span: its bounds, its arrivals, and the totals of the open windows in it.
+
+    The column `held` is true if the span is exactly one open window.
+    """
     same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
     same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"
     items = [
@@ -142,7 +150,8 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
-        # Measures count fresh records alone; for the results all records are pending, as the new window has not fired.
+        # A trigger's measure counts only fresh records. For a result, all records of the merged windows count as
+        # pending, because the new window has not fired yet.
         held = ("pending",) if is_measure(name) else ("fired", "pending")
         both = reduce(
             partial(part.merged, o),

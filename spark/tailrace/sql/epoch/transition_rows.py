@@ -1,4 +1,4 @@
-"""Write the second half of an epoch in SQL: open windows go through the rules of `model.step.transition`.
+"""Write the second half of an epoch in SQL: apply the rules of `model.step.transition` to the open windows.
 
 The query is a chain of projections, one for each phase of rule T4. Its rows have the window's state after the epoch,
 and the result of each phase in which a pane may fire: `a` after the data, `b` after the watermark, `c` at the closing.
@@ -13,14 +13,14 @@ from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
-"""The phases by the letter before their columns; phase `c` is the closing of a window."""
+"""The phases of an epoch, by the letter with which their columns begin; phase `c` is the closing of a window."""
 
 
 def phases(pipeline: Pipeline) -> list[str]:
-    """List the phases in which a pane of this definition may fire; the query leaves out the others.
+    """Return the letters of the phases in which a pane of this definition may fire. The query omits the other phases.
 
-    After the watermark, only a trigger that looks at the watermark can be ready. Where every fresh record fires at
-    once, a window has nothing left to fire when it closes.
+    After the watermark, only a trigger that depends on the watermark can fire. If every fresh record fires at once, a
+    window has nothing left to fire when it closes.
     """
     letters = ["a"]
     if pipeline.when.looks_at_watermark:
@@ -39,10 +39,10 @@ _END = "window_end"
 
 
 class Chain:
-    """A growing chain of projections; each projection names every column that it passes on.
+    """A chain of projections that grows with `add`. Each projection names every column that it passes on.
 
-    Each projection is written around the one before, in brackets. In a chain of named queries (`WITH`), Spark would
-    resolve the relations of each query again, which is two fifths of planning an epoch.
+    Each projection has the previous projection in brackets after FROM. With a chain of named queries (`WITH`) instead,
+    Spark would resolve the relations of each query again, which takes two fifths of the time of planning an epoch.
     """
 
     def __init__(self, start: Query, columns: list[str]) -> None:
@@ -50,7 +50,7 @@ class Chain:
         self.columns = columns
 
     def add(self, terms: Row) -> None:
-        """Replace or add columns, computed from the projection before."""
+        """Add or replace columns. The terms are computed from the columns of the previous projection."""
         kept = [quoted(name) for name in self.columns if name not in terms]
         made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
         same = [quoted(name) for name, term in terms.items() if term == quoted(name)]
@@ -59,7 +59,7 @@ class Chain:
 
 
 def transitions(pipeline: Pipeline, met: Query) -> Query:
-    """Write the query of the transition of each window in the rows `met` (`tailrace.sql.epoch.state_merge`)."""
+    """Return the query for each window's transition. `met` is the query from `tailrace.sql.epoch.state_merge`."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]

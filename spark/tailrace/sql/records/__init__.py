@@ -1,1 +1,1 @@
-"""Write records as SQL on their way to windows: the steps, the windows, and the records that a stage passes on."""
+"""Write in SQL how records get to windows: a definition's steps, window assignment, and the records of later stages."""

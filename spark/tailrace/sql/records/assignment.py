@@ -1,6 +1,7 @@
-"""Assign a bundle's records to windows in SQL: each kind of window is an expression of a record.
+"""Assign a bundle's records to windows in SQL: for each kind of window, the window is an expression over the record.
 
-Windows are in microseconds here. `NATIVE` lists the kinds; a definition with another kind has no native execution.
+The bounds of windows are in microseconds here. `NATIVE` has the kinds of windows that can be written as an expression;
+a definition with another kind of window has no native execution.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def join_items(*groups: list[str]) -> str:
 
 
 def lifted_items(pipeline: Pipeline) -> list[str]:
-    """Write the values that each record adds to the parts of the accumulator, as select-list items."""
+    """Return the select-list items with the values that a record adds to the parts of the accumulator."""
     o, items = Sql(), []
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
@@ -54,10 +55,11 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
 
 
 def window_rows(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the query of a bundle's records with their windows: a row for each record and window.
+    """Return the query for a bundle's records with their windows: one row for each record and each of its windows.
 
-    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
-    source. `source` is a relation of records after the definition's steps; custom windows are in its column `WINDOWS`.
+    The columns are the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's
+    position in the source. `source` is a relation of records after the definition's steps; if windows are custom, its
+    column `WINDOWS` has them.
     """
     where, places = pipeline.where, list(PLACE)
     carried = join_items(key_names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -70,25 +72,26 @@ def window_rows(pipeline: Pipeline, source: Relation) -> Query:
 
 
 WINDOWS = "_windows"
-"""The column of the windows that custom code assigns to a record: a list of their bounds."""
+"""The column with the windows that custom code has assigned to a record, as a list of window bounds."""
 
 
 def has_overlap(pipeline: Pipeline) -> bool:
-    """Tell whether a record is in so many windows that it pays to add up the records of a slice of time first."""
+    """Return True if a record is in so many windows that it is faster to aggregate slices of time first."""
     where = pipeline.where
     return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
 
 
 LEAST_WINDOWS = 3
-"""The number of windows of a record from which slices pay off: with fewer, combining slices may cost more than it
-saves."""
+"""The minimum number of windows per record for which slices of time are used. With fewer windows per record, combining
+the slices may take more time than it saves.
+"""
 
 
 def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the query of a bundle's lifted records, each at the beginning of its slice of time (`at`).
+    """Return the query for a bundle's lifted records; `at` is the start of a record's slice of time.
 
-    A window has a whole slice or no part of it: the length of a slice is the greatest common divisor of the windows'
-    size and period, and a slice begins where a window begins.
+    A window contains a slice of time completely or not at all: the length of a slice is the greatest common divisor of
+    the windows' size and period, and slices are aligned with the starts of windows.
     """
     where = pipeline.where
     assert isinstance(where, Sliding)
@@ -97,9 +100,9 @@ def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
 
 
 def slices_in_windows(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
-    """Write the query of slices with their windows: a row for each slice and window.
+    """Return the query for slices of time with their windows: one row for each slice and each window that contains it.
 
-    `carried` are the columns of slices.
+    `carried` are the columns of slices to pass on.
     """
     return _cut(
         pipeline, join_items(carried), NATIVE[type(pipeline.where)](pipeline.where, join_items(carried), slices)
@@ -107,7 +110,7 @@ def slices_in_windows(pipeline: Pipeline, carried: list[str], slices: Query) -> 
 
 
 def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
-    """Cut windows at the ends of time, where they may go beyond (`Pipeline.exceeds_time`)."""
+    """Cut off the parts of windows that lie before the beginning or after the end of time (`Pipeline.exceeds_time`)."""
     if not pipeline.exceeds_time:
         return windows
     start, end = f"GREATEST(window_start, {BEGINNING}L)", f"LEAST(window_end, {END_OF_TIME}L)"
@@ -124,12 +127,12 @@ def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[
 
 
 def keep_clause(pipeline: Ranged) -> str:
-    """Write the WHERE clause of the definition's `keep`; empty where it keeps all records."""
+    """Return the WHERE clause for the definition's `keep`; the clause is empty if the definition keeps all records."""
     return "" if pipeline.keep is None else f" WHERE {keep_condition(pipeline)}"
 
 
 def keep_condition(pipeline: Ranged) -> Condition:
-    """Write the condition that the definition's `keep` takes a record, after the steps."""
+    """Return the condition that the definition's `keep` accepts a record. The record has gone through the steps."""
     holds = ALWAYS if pipeline.keep is None else pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)
     return Condition(str(holds))
 
@@ -139,7 +142,7 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
 
 
 def end_by_start(pipeline: Pipeline) -> str | None:
-    """Write a window's end as a simple term of its start; None where there is no such term.
+    """Return a simple term that computes a window's end from its start, or None if there is no such term.
 
     >>> from tailrace.model.samples.examples import figure
     >>> end_by_start(figure(12))
@@ -147,7 +150,7 @@ def end_by_start(pipeline: Pipeline) -> str | None:
     """
     match where := pipeline.where:
         case _ if type(where) not in NATIVE or pipeline.exceeds_time:
-            # A user's windowing decides on its windows in code, whatever class it is derived from.
+            # A user's windowing assigns windows in its own code, even if its class is derived from a built-in one.
             return None
         case Global():
             return f"{END_OF_TIME}L"
@@ -168,7 +171,7 @@ def _global(where: Global, carried: str, records: Query) -> Query:
 def _fixed(where: Fixed, carried: str, records: Query) -> Query:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
-        # This must be the phase of `model.windows.windows.phase_of`.
+        # This expression must compute the same phase as `model.windows.windows.phase_of`.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
     return Query(f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})")
@@ -192,8 +195,9 @@ def _sessions(where: Sessions, carried: str, records: Query) -> Query:
 
 def _calendar(where: Calendar, carried: str, records: Query) -> Query:
     zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
-    # Local times are UTC instants in between. Like the model, Spark takes the first of two instants that a clock shows
-    # alike, and the instant of the skip for a time that clocks skip.
+    # In this query, a local time is represented by the UTC instant with the same clock reading. If clocks show a local
+    # time twice, Spark takes the first instant, like the model. If clocks skip a local time, Spark takes the instant of
+    # the skip, like the model.
     local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
     ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
         ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
@@ -215,5 +219,6 @@ NATIVE: dict[type, Callable[[Any, str, Query], Query]] = {
     Sessions: _sessions,
     Calendar: _calendar,
 }
-"""The function that writes each kind of window as SQL, from the windowing, the columns to pass on, and the records'
-query."""
+"""The functions that write each kind of window as SQL. A function takes the windowing, the columns to pass on, and the
+records' query.
+"""

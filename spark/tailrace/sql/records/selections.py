@@ -1,6 +1,6 @@
-"""Write a definition's steps as SQL; each record goes through them before it gets windows (Dataflow Model, 2.1).
+"""Write a definition's steps as SQL. Records go through the steps before window assignment (Dataflow Model, 2.1).
 
-Steps that are custom code have no query: an engine calls them.
+Steps that are custom code cannot be written as SQL: an engine calls their code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.model.definition.record_steps import (
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
 FAILED = "_failed"
-"""The column with the reason for which a step rejected a record; null where all steps took it."""
+"""The column with the reason why a step rejected the record; null if all steps accepted the record."""
 
 
 def may_fail(pipeline: Ranged) -> bool:
@@ -34,18 +34,18 @@ def may_fail(pipeline: Ranged) -> bool:
 
 
 def leaves_out(pipeline: Ranged) -> bool:
-    """Tell whether a step may leave a record out."""
+    """Return True if a step may drop a record."""
     return not all(map(keeps_each, pipeline.each))
 
 
 def step_query(
     step: ElementWise, source: Relation, types: Mapping[str, str], columns: Collection[str], *, failing: bool
 ) -> Query | None:
-    """Write the query of a relation's records after a step; None for custom code.
+    """Return the query that applies a step to a relation's records, or None if the step is custom code.
 
-    `types` are the types of the columns that the definition knows. `failing` says that the records have a column
-    `FAILED`: a rejected record goes on as one record, even if the step makes several of others. `columns` are all
-    columns; only a step that may leave records out needs them.
+    `types` are the types of the columns that the definition knows. `failing` says that the records have the column
+    `FAILED`. A rejected record is passed on as one record, even if the step makes several records from one accepted
+    record. `columns` are all columns of the relation; they are needed only if the step may drop records.
     """
     if isinstance(step, Derive):
         terms = {name: quoted(name) for name in types}
@@ -57,7 +57,7 @@ def step_query(
     if isinstance(step, SetAside):
         return Query(f"SELECT *, {set_aside(step.reasons)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
-        # No expression is computed for a record that was rejected before, as it might fail.
+        # For a record that an earlier step rejected, no expression is computed, because it might fail.
         values = {
             name: f"IF({FAILED} IS NULL, {text}, NULL)" if failing else text for name, (_, text) in step.values.items()
         }
@@ -75,7 +75,7 @@ def step_query(
 
 
 def _packed(step: Pack, types: Mapping[str, str]) -> str:
-    """Return the select item that combines a step's columns into one struct column."""
+    """Return the select-list item that packs the step's columns into one struct column."""
     struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in step.fields.items())})"
     terms = {name: quoted(name) for name in types}
     term = struct if step.keep is None else f"IF({step.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
@@ -83,28 +83,29 @@ def _packed(step: Pack, types: Mapping[str, str]) -> str:
 
 
 def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Write the list of the unpacked elements of a row; with `outer`, an empty list becomes one null element."""
+    """Return the list of elements that a row is unpacked to; with `outer`, an empty list becomes one null."""
     taken = quoted(step.name) if step.first is None else f"SLICE({quoted(step.name)}, 1, {step.first})"
     made = taken
     if step.place is not None:
-        # DuckDB would take a parameter with a column's name for the column, but no column begins with an underscore.
+        # The lambda's parameters begin with an underscore, and no column's name does. If a parameter had the name of a
+        # column, DuckDB would read the column instead.
         terms = [f"'{name}', _a.{quoted(name)}" for name in step.fields(types)]
-        # The index `_i` counts from 0, and the place from 1.
+        # The index `_i` counts from 0, but the position column counts from 1.
         terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
         made = f"TRANSFORM({taken}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
     return f"IF(SIZE({taken}) = 0, {_nothing_unpacked(step, types)}, {made})" if step.outer else made
 
 
 def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Write the list of one null element, for which all unpacked columns are null."""
+    """Return a list with one null element, which makes all unpacked columns null."""
     fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
     return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
-    """Write the query of records after a step, with the reason for rejection if the step may reject records.
+    """Return the query for records after a step; if the step may reject records, `FAILED` has the reason.
 
-    The reason refers to a computed value by its name, so the value is computed once.
+    The reason's term uses the computed columns by name, so each value is computed only once.
     """
     o, terms = Sql(), {name: quoted(name) for name in types}
     reasons = [
@@ -122,7 +123,7 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
 
 
 def set_aside(reasons: Reasons) -> str:
-    """Write the reason for which a record was set aside, by its place; null for other records."""
+    """Return the term for the reason why a record was set aside, by the record's position, or for null."""
     o = Sql()
     cases = (
         f"WHEN _epoch = {place.epoch}L AND _source <=> {o.literal(place.source, 'string')} "
@@ -133,10 +134,10 @@ def set_aside(reasons: Reasons) -> str:
 
 
 def query_steps(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
-    """Write the query, in brackets, of a relation's records after a definition's steps.
+    """Return the bracketed query that applies all steps of a definition to a relation's records.
 
-    None where a step is custom code. `columns` are the relation's columns; they may be empty where no step leaves
-    records out.
+    Returns None if a step is custom code. `columns` are the relation's columns; the list may be empty if no step drops
+    records.
     """
     types, columns, failing = dict(definition.log.columns), list(columns), False
     for step in definition.each:
@@ -153,22 +154,22 @@ def query_steps(definition: Ranged, source: Relation, columns: Collection[str]) 
 
 
 def accepted_records(prepared: Relation) -> Relation:
-    """Write the relation of the records that all steps took, from a relation with the column `FAILED`."""
+    """Return a relation of the records that all steps accepted; `prepared` is a relation with the column `FAILED`."""
     return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
 
 
 def rejected_records(prepared: Relation) -> Query:
-    """Write the query of the records that a step rejected, from a relation with the column `FAILED`."""
+    """Return the query for the records that a step rejected; `prepared` is a relation with the column `FAILED`."""
     return Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
 
 
 def is_common(step: ElementWise) -> bool:
-    """Tell whether a step has a query in the common SQL, for any engine."""
+    """Return True if a step can be written in the common SQL, so every engine can run it."""
     return isinstance(step, Derive | Pack | SetAside | Unpack)
 
 
 def keeps_each(step: ElementWise) -> bool:
-    """Tell whether a step always makes one record from one record."""
+    """Return True if a step always makes exactly one record from each record."""
     return isinstance(step, Derive | SparkColumns | Pack | SetAside)
 
 

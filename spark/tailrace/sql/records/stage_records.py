@@ -1,4 +1,4 @@
-"""Write the records that a reader gets from another definition, in SQL: from its panes, answers or productions."""
+"""Write, in SQL, the records that one definition reads from another: from the other's panes, answers or productions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tailrace.model.logs.log import PANE_TIME, SIGN, Log
 from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
 
 _OPENED = f"COALESCE(reason = '{OPEN}', false)"
-"""The condition that a backfill wrote a pane, for a window that the stream could still reach."""
+"""The condition that a backfill wrote a pane for a window that was still open in the stream."""
 
 
 def changes(pipeline: Pipeline, rows: Relation) -> Query:
-    """Write the query of a later stage's records, from a stage's ledger rows (`model.step.stages.changes`).
+    """Return the query for a later stage's records, from a stage's ledger rows (`model.step.stages.changes`).
 
-    A later stage reads the corrections of windows that the stream could still reach with the next epoch.
+    A backfill may correct windows that are still open in the stream. A later stage reads these corrections with the
+    epoch that follows them.
     """
     where = f"kind = '{PANE}' AND (writer = 'stream' OR {_OPENED})"
     read = f"IF({_OPENED}, epoch + 1L, epoch) AS _epoch"
@@ -28,14 +29,17 @@ def changes(pipeline: Pipeline, rows: Relation) -> Query:
 
 
 def sent_with(epoch: int, after: int | None = None) -> Condition:
-    """Write the condition that a later stage reads a ledger row with an epoch, or with an epoch since `after`."""
+    """Return the condition that a later stage reads a ledger row in an epoch after `after` and up to `epoch`.
+
+    If `after` is None, the condition is for `epoch` alone.
+    """
     after = epoch - 1 if after is None else after
     streamed = f"writer = 'stream' AND epoch > {after}L AND epoch <= {epoch}L"
     return Condition(f"kind = '{PANE}' AND (({streamed}) OR ({_corrected(epoch, after)}))")
 
 
 def corrected_before(epoch: int) -> Condition:
-    """Write the condition that a backfill wrote a pane between this epoch and the one before it."""
+    """Return the condition that a backfill wrote a pane after the previous epoch and before this one."""
     return Condition(f"kind = '{PANE}' AND {_corrected(epoch, epoch - 1)}")
 
 
@@ -44,12 +48,15 @@ def _corrected(epoch: int, after: int) -> str:
 
 
 def sent_until(epoch: int) -> Condition:
-    """Write the condition that a later stage has read a pane up to an epoch."""
+    """Return the condition that a later stage has read a pane by the end of this epoch."""
     return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 
 def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
-    """Write the query of a later stage's records, from answers with windows in microseconds (`answers.batch`)."""
+    """Return the query for a later stage's records, from the answers of `answers.batch_answers`.
+
+    The answers have their windows in microseconds.
+    """
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
     items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
@@ -59,7 +66,7 @@ def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
 
 
 def current_records(pipeline: Pipeline, answers: Query) -> Query:
-    """Write the query of a reader's records, from current answers with the columns of a table of answers."""
+    """Return the query for the records that a reader gets from the current rows of a table of answers."""
     at = f"CAST(NULL AS timestamp) AS {PANE_TIME}"
     return _records(pipeline, Query(f"SELECT *, {at}, 1 AS {SIGN}, epoch AS _epoch FROM ({answers})"))
 
@@ -69,7 +76,7 @@ _PLACE = "source_partition AS _source, source_offset AS _offset"
 
 @singledispatch
 def productions(definition: Definition, rows: Relation) -> Query:
-    """Write the query of a reader's records, from a relation of ledger rows that a stream wrote."""
+    """Return the query for the records that a reader gets from a stream's ledger rows."""
     raise KindError("text of productions", definition)
 
 
@@ -80,7 +87,7 @@ def _of_computation(definition: Computation, rows: Relation) -> Query:
 
 @productions.register
 def _of_map(definition: Map, rows: Relation) -> Query:
-    """Write the query for a map, whose productions have the places of their source records."""
+    """Return the query for the records that a map's reader gets, with the positions of the map's source records."""
     return _produced(definition.produced, rows, f"source_epoch AS _epoch, {_PLACE}", "writer = 'stream'")
 
 
@@ -96,7 +103,7 @@ def _produced(log: Log, rows: Relation, place: str, *where: str) -> Query:
 
 
 def pair_place(join: Join) -> str:
-    """Write the place of a pair, as select-list items: the epoch, and the places of the two records as text."""
+    """Return the select-list items for a pair's position: its epoch, and its two records' positions as text."""
     texts = []
     for side in ("left", "right"):
         epoch, partition, offset = (f"{side}_{part}" for part in ("epoch", "partition", "offset"))
@@ -108,14 +115,14 @@ def pair_place(join: Join) -> str:
 
 
 def claimed_ids(computation: Computation, rows: Relation) -> Query:
-    """Write the query of the ids that a ledger's productions claim, with event times and places."""
+    """Return the query for the ids that a computation's productions claim, with their event times and positions."""
     once, types = computation.once, computation.produced.columns
     assert once is not None
     about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
     if once.keep is not None:
         about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
     by = quoted(once.by)
-    # An instant is written in UTC without a zone, as the engines write zones differently.
+    # A timestamp is written in UTC without a time zone, because engines write time zones differently.
     text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
     items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
     return Query(f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}")

@@ -1,4 +1,4 @@
-"""Write the records of several logs as records of their union, in SQL (`model.logs.derived_logs.Union`)."""
+"""Write, in SQL, the records of several logs as the records of the logs' union (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tailrace.sql.terms import Query, Relation, quoted
 
 
 def union_records(union: Union, members: Mapping[str, Relation]) -> Query:
-    """Write the query of a union's records, from a relation of each log's records by the log's name in the union."""
+    """Return the query for a union's records.
+
+    `members` maps each log's name in the union to a relation of the log's records.
+    """
     return Query(" UNION ALL ".join(_member(union, name, rows) for name, rows in members.items()))
 
 

@@ -1,4 +1,4 @@
-"""Choose how a definition's records go through an epoch, with the reasons where that is not SQL alone."""
+"""Choose how a definition processes an epoch's records, and list the reasons if SQL alone cannot do it."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from tailrace.sql.records.selections import is_common, may_fail
 
 
 class Way(Enum):
-    """The part of a definition's step that is SQL, on both engines, in streams and in backfills."""
+    """How much of a definition's step is SQL. The choice is the same on both engines, in streams and in backfills."""
 
     SQL = "sql"
     ASSIGNED = "assigned"
-    """Custom code assigns windows to records, and the rest is SQL."""
+    """Custom code assigns windows to records; everything else is SQL."""
     PYTHON = "python"
-    """The model's own step, for custom combiners and for custom windows that merge."""
+    """The model's own step runs in Python: for custom combiners, and for custom windows that merge."""
 
 
 def way(pipeline: Pipeline) -> Way:
-    """Choose how the records of a definition go through an epoch."""
+    """Choose how much of a definition's step is SQL."""
     if not reasons_for_python(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
 
 
 def sql_alone(pipeline: Pipeline) -> bool:
-    """Tell whether common SQL alone takes a definition's records through the steps and into windows.
+    """Return True if the common SQL alone can run a definition's steps and assign its records to windows.
 
-    Only such a definition may have its windows in this process while Spark's executors add up the records.
+    Only such a definition may keep its windows in this process while Spark's executors aggregate the records.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
 
 def may_reject(pipeline: Pipeline) -> bool:
-    """Return True if a step, or a user's code for windows or combiners, may reject records."""
+    """Return True if a step, or custom code for windows or combiners, may reject records."""
     return may_fail(pipeline) or way(pipeline) is not Way.SQL
 
 
 def reasons_for_python(pipeline: Pipeline) -> list[str]:
-    """List the reasons why a definition's step is not SQL alone, each with the part of the definition.
+    """List the reasons why SQL alone cannot run a definition's step; each names the part of the definition.
 
-    Triggers are never a reason: all of them, even custom ones, are written in the algebra. Windows have SQL for each
-    kind, so a subclass of a built-in kind counts as custom.
+    Triggers are never a reason: all of them, even custom ones, are written in the algebra. There is SQL for each
+    built-in kind of window, but a subclass of a built-in kind counts as custom.
     """
     found = []
     if _own_windows(pipeline):

@@ -1,1 +1,1 @@
-"""Write the answers of finished input as SQL, and the rows that a backfill makes from them."""
+"""Write the answers for complete input as SQL, and the ledger rows that a backfill derives from these answers."""

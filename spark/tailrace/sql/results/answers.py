@@ -1,7 +1,7 @@
-"""Write the answers of finished input in SQL, and compare them with the current answers.
+"""Write the answers for complete input in SQL, and compare them with the current answers.
 
-A backfill computes these answers, and an audit compares with them. Windows are in microseconds here, also in the
-current answers.
+A backfill computes these answers, and an audit compares the current answers with them. The bounds of all windows are in
+microseconds here, even those of the current answers.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 def batch_answers(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
-    """Write the query of each window's answer, from a query of records with windows.
+    """Return the query for each window's answer, from a query for records with windows.
 
-    Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on
-    windows.
+    The columns are the keys, the window, the results, the accumulator, and the number of records (`_arrived`). `within`
+    is a condition on windows.
     """
     return _answers(pipeline, window_accumulators(pipeline, rows), within, ["arrived AS _arrived"])
 
 
 def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the query of the accumulators for `results_of`: keys, window, accumulator.
+    """Return the query for the accumulators that `results_of` reads, with their keys and windows.
 
     `source` is a relation of records after the steps, without windows.
     """
@@ -40,7 +40,10 @@ def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAY
 
 
 def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the query of the answers from rows of `accumulators`, without the number of records."""
+    """Return the query for the answers, from a relation with the rows of `accumulators`.
+
+    The answers do not include the number of records.
+    """
     return _answers(pipeline, all_of(rows), within, [])
 
 
@@ -51,13 +54,13 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     items = join_items(
         key_names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more
     )
-    # A window whose records are all taken back has no answer.
+    # If all records of a window were retracted, the window has no answer.
     there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
 
 
 def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the query of the current answers in a table, with windows in microseconds, and the version."""
+    """Return the query for the current answers in a table, with windows in microseconds and with versions."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = join_items(key_names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
@@ -71,7 +74,7 @@ def answer_rows(pipeline: Pipeline) -> ComparedRows:
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
-    """Write the query of the answer that each pane gives or retracts: its columns and `retraction`."""
+    """Return the query for the answer that each pane emits or retracts; the column `retraction` tells which."""
     results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = join_items(key_names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
@@ -79,20 +82,21 @@ def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
 
 
 def latest_answers(pipeline: Pipeline, panes: Relation) -> Query:
-    """Write the query of `pane_answers` for each window's last pane."""
-    # A retraction has the same version as the pane that replaces the retracted pane (rule V1).
+    """Return the query for the answer in each window's last pane, with the columns of `pane_answers`."""
+    # A retraction has the same version as the pane that replaces the retracted one, so the pane is sorted first (rule
+    # V1).
     return first_of(bracketed(pane_answers(pipeline, panes)), [*key_names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
 def in_range(first: int, last: int) -> Condition:
-    """Write the condition that a window belongs to a range: its timestamp is in `[first, last)` (rule V5)."""
+    """Return the condition that a window belongs to a range: the window's timestamp is in `[first, last)` (rule V5)."""
     return Condition(f"(window_end > {first}L AND window_end <= {last}L)")
 
 
 def reads_whole_windows(pipeline: Pipeline) -> bool:
-    """Tell whether all events between `events_from` and `events_until` are in the windows of a range.
+    """Return True if all events between `events_from` and `events_until` belong to windows of the range.
 
-    The windows of such a range need not be filtered.
+    If so, the windows need not be filtered by the range.
     """
     where = pipeline.where
     fixed = type(where) is Fixed and where.phase is None
@@ -106,9 +110,10 @@ def _beginning(where: Windowing, at: int) -> int:
 
 
 def events_in(pipeline: Pipeline, first: int) -> int | None:
-    """Find the earliest event time, in microseconds, of a stage's records in windows with a timestamp from `first` on.
+    """Return the earliest event time of a stage's records in windows with a timestamp from `first` on.
 
-    None where such a window may hold any event time. The windows must not merge.
+    All times are in microseconds. Returns None if such a window may contain any event time. The stage's windows must
+    not merge.
     """
     longest = pipeline.where.longest
     if longest is None or isinstance(pipeline.where, OwnWindows) or first <= BEGINNING:
@@ -118,9 +123,10 @@ def events_in(pipeline: Pipeline, first: int) -> int | None:
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:
-    """Find the earliest event time, in microseconds, in a window with a timestamp from `first` on.
+    """Return the earliest event time that the log can have in a window with a timestamp from `first` on.
 
-    None where the window may hold any event time. A session may begin earlier: how much depends on the data.
+    All times are in microseconds. Returns None if such a window may contain any event time. For sessions, the result is
+    a bound for the last record of a session: how much earlier the session begins depends on the data.
     """
     where = pipeline.where
     if reads_whole_windows(pipeline):
@@ -130,15 +136,17 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     since = None if where.longest is None else first + 1 - where.longest
     if since is None or pipeline.earlier is None:
         return since
-    # A later stage's record is an answer of the earlier stage, with an event time not after the end of its window.
+    # A record of a later stage is an answer of the earlier stage. Its event time is not after the end of the answer's
+    # window.
     return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
 
 
 def events_until(pipeline: Pipeline, last: int) -> int | None:
-    """Find a bound on the event times in a window with a timestamp before `last`, or in windows that it may merge with.
+    """Return an upper bound on the event times in windows with timestamps before `last`.
 
-    The event times are before the bound, in microseconds. None where the window may hold any event time, as an earlier
-    stage's answer may have an event time before the last event of its window.
+    The bound also covers windows that may merge with such a window. All event times are less than the bound, which is
+    in microseconds. Returns None if the windows may contain any event time; for example, an answer of an earlier stage
+    may have an event time before the last event of its window.
     """
     until = last
     if reads_whole_windows(pipeline):
@@ -148,8 +156,8 @@ def events_until(pipeline: Pipeline, last: int) -> int | None:
         if place and stage.timestamp is not END_OF_WINDOW:
             return None
         if isinstance(stage.where, OwnWindows):
-            # A user's windows may begin before their event, so the window of an event after `last` may begin before
-            # `last`.
+            # A user's window may begin before the event for which it is assigned. So an event after `last` may be in a
+            # window that begins before `last`.
             ahead = stage.where.reach if stage.where.merges else stage.where.longest
             if ahead is None:
                 return None

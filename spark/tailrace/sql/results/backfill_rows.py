@@ -1,4 +1,4 @@
-"""Write the ledger rows of a backfill in SQL: retractions of held answers, and panes of computed ones."""
+"""Write the ledger rows of a backfill in SQL: retractions of current answers, and panes with computed answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 @dataclass(frozen=True)
 class BackfillVersion:
-    """The version of a backfill's rows: the run, its generation, and the epoch and clock at which it read the log."""
+    """The version of a backfill's rows: its run and generation, and the epoch and clock up to which it read the log."""
 
     run: str
     generation: int
@@ -24,7 +24,7 @@ class BackfillVersion:
     processing_time: int
 
     def columns(self, kind: str) -> dict[str, str]:
-        """Write the columns that all ledger rows of a kind have that the backfill writes."""
+        """Return the terms for the columns that the backfill writes in all ledger rows of one kind."""
         return {
             "kind": f"'{kind}'",
             "generation": f"{self.generation}L",
@@ -35,15 +35,19 @@ class BackfillVersion:
 
 
 CORRECTIONS = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
-"""The rows that correct differences, retractions and computed rows: the prefix of columns, `retraction`, a
-condition."""
+"""The two kinds of rows that correct a difference: the retraction and the new row. Each has a column prefix, the value
+of `retraction`, and the condition under which it is written.
+"""
 
 
 def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open_: Condition | None = None) -> Query:
-    """Write the query of the ledger rows of differences: retractions of held answers, panes of computed ones.
+    """Return the query for the ledger rows that correct differences between current and computed answers.
 
-    `view` has the columns of `ComparedRows.differences`, without rows that are the same. `open_` is the condition that
-    later stages read a row (`stage_records.sent_with`); None where the stream cannot reach the windows any more.
+    The rows are retractions of the current answers, and panes with the computed answers.
+
+    `view` has the columns of `ComparedRows.differences`, without the rows that are the same. `open_` is the condition
+    that later stages read a row (`stage_records.sent_with`); it is None if no window of the range is open in the
+    stream.
     """
     types = ledger_contract(pipeline).types
     common = written.columns(PANE) | instants(*SPAN) | {name: quoted(name) for name in pipeline.key}

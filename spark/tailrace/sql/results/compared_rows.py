@@ -1,4 +1,4 @@
-"""Compare rows in SQL: count the rows of two queries, or put computed rows beside held ones."""
+"""Compare rows in SQL: count the rows of two queries, or put computed rows next to the rows that a table has."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tailrace.sql.terms import Condition, Query, bracketed, quoted
 
 
 def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
-    """Write the query of each distinct row of two queries, with its number in each: `_ours` and `_theirs`.
+    """Return the query for each distinct row of two queries, with the row's count in either: `_ours` and `_theirs`.
 
-    Rows are compared by these columns, in which nulls are equal.
+    Only these columns are compared. Two nulls count as equal.
     """
     by = ", ".join(columns)
     sides = ((ours, "1L AS _ours, 0L AS _theirs"), (theirs, "0L AS _ours, 1L AS _theirs"))
@@ -23,13 +23,17 @@ def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """The columns that identify rows, and the columns in which a computed row may differ from a held one.
+    """Defines which columns identify a row, and which columns may differ between a computed row and a held row.
 
-    The columns of `identity` are as in SQL; the `filled` ones are never null. `values` maps columns to types. The
-    `common` columns are equal in all rows of one identity. Only computed rows have the `carried` columns.
+    Computed rows are the result of a query. Held rows are the rows that a table already has.
 
-    Where an identity has `several` rows, they are compared in the order of their values, and one difference changes all
-    of them. Rows that are identified `by_all` their values may be equal; then no row is changed, only new or gone.
+    The columns of `identity` identify a row; their names are as in SQL, and the `filled` ones are never null. `values`
+    maps the columns that may differ to their types. All rows with the same identity have the same values in the
+    `common` columns. Only computed rows have the `carried` columns.
+
+    With `several`, an identity may have several rows. They are compared in the order of their values, and if one row
+    differs, all of them count as changed. With `by_all`, a row is identified by all its values, and several rows may be
+    equal; then no row is changed, but only new or gone.
     """
 
     identity: tuple[str, ...]
@@ -41,19 +45,20 @@ class ComparedRows:
     by_all: bool = False
 
     def each_once(self, held: Query) -> Query:
-        """Write the query of one held row for each identity, with the number of its rows (`_times`).
+        """Return the query for one held row per identity; `_times` is the number of held rows of the identity.
 
-        A table should have one row for each identity. If other writers made more, the query gives any of them.
+        A table should have one row per identity. If other writers wrote more rows, the query returns any one of them.
         """
         by = ", ".join(self.identity)
         names = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*map(quoted, self.values), *self.common])
         return Query(f"SELECT {by}, {names}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
 
     def differences(self, computed: Query, held: Query) -> Query:
-        """Write the query of computed rows beside held ones: the identity, `new_*`, `old_*`, and `change`.
+        """Return the query that joins computed rows and held rows: the identity, `new_*`, `old_*`, and `change`.
 
-        `change` is same, changed, new (only computed) or gone (only held). Where an identity has one row, a row that is
-        held more than once is changed. The carried columns come as `part_*`.
+        `change` is `same`, `changed`, `new` (only computed) or `gone` (only held). If an identity has at most one
+        computed row, but more than one held row, the row counts as changed. The names of the carried columns begin with
+        `part_`.
         """
         values = [quoted(name) for name in self.values]
         known = [*self.identity, *(values if self.by_all else ())]
@@ -80,7 +85,7 @@ class ComparedRows:
         return self._as_a_whole(text) if self.several and not self.by_all else text
 
     def new(self, computed: Query) -> Query:
-        """Write the query of `differences` where no row is held."""
+        """Return the query for `differences` if there are no held rows: all computed rows are new."""
         items = [*self.identity, *self.common]
         items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
         items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]
@@ -88,7 +93,7 @@ class ComparedRows:
         return Query(f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})")
 
     def _as_a_whole(self, differences: Query) -> Query:
-        """Write the query of differences in which one changed row changes all rows of its identity."""
+        """Return the query that marks all rows of an identity as changed if one of them differs."""
         by = ", ".join(self.identity)
         alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {by}) = 1 AS alike"
         chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"

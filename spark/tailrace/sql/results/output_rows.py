@@ -1,9 +1,9 @@
-"""Write the current rows of maps and joins in SQL, and a backfill's corrections of them.
+"""Write the current rows of maps and joins in SQL, and the corrections that a backfill makes to them.
 
-A row of a map is identified by the place of its source record; all rows of a record are retracted, and given again in a
-higher generation, together. A pair of a join is identified by the places of its records, and by its window where the
-join has windows. A row of a join that takes back is identified by all its values: it counts as often as it was given
-and not retracted.
+A row of a map is identified by the position of its source record. A backfill retracts all rows of a source record
+together, and writes new rows with a higher generation. A pair of a join is identified by the positions of its two
+records; if the join has windows, its window is part of the identity. If a join can retract pairs, a row is identified
+by all its values: it counts once for each time it was emitted, less once for each time it was retracted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRows(ComparedRows):
-    """The rows of one definition in its ledger.
+    """The rows that a map or a join has in its ledger, and how they are compared and read.
 
-    `types` are the types of the ledger's columns, `said` the columns of a row, `epoch` the column of a row's epoch for
-    readers. Readers get the columns `read`, and the select-list items `place`.
+    `types` are the types of the ledger's columns. `said` are the output columns of a ledger row: results, event time
+    and position. `epoch` is the column with the epoch in which readers read the row. `read` and `place` are the columns
+    and the select-list items that readers get.
     """
 
     types: Mapping[str, str]
@@ -42,10 +43,12 @@ class OutputRows(ComparedRows):
     place: str
 
     def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
-        """Write the query of a ledger's current rows: at each place the highest generation, without retractions.
+        """Return the query for a ledger's current rows: those of the highest generation, without retractions.
 
-        `within` is a condition on the event time, `until` the last epoch that counts. Where rows are identified by all
-        their values, column `epoch` has no meaning.
+        The highest generation is chosen at each position.
+
+        `within` is a condition on the event time. `until` is the last epoch whose rows count. If rows are identified by
+        all their values, the result's column `epoch` has no meaning.
         """
         said = ", ".join(self.said)
         rows = f"SELECT * FROM {ledger} WHERE kind = '{PRODUCTION}' AND {within}"
@@ -53,18 +56,19 @@ class OutputRows(ComparedRows):
         if self.by_all:
             given, taken = (f"SELECT {said} FROM ({rows}) WHERE {which}" for which in ("NOT retraction", "retraction"))
             return Query(f"SELECT *, 0L AS epoch FROM ({given} EXCEPT ALL {taken})")
-        # Only a row of a backfill can have a higher generation: a stream's rows at one place have one generation.
+        # Only a backfill writes a row with a higher generation: all rows that a stream writes for one position have the
+        # same generation.
         mended = f"SELECT * FROM ({rows}) WHERE writer = 'backfill'"
         same = equal_in("m", "s", self.identity)
         higher = f"SELECT 1 FROM ({mended}) m WHERE {same} AND m.generation > s.generation"
         return Query(f"SELECT {said}, epoch FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})")
 
     def records(self, ledger: Relation, until: int) -> Query:
-        """Write the query of a ledger's current rows in the columns of readers (`stage_records.productions`)."""
+        """Return the query for a ledger's current rows with the readers' columns (`stage_records.productions`)."""
         return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
 
     def corrected(self, view: Relation, written: BackfillVersion) -> Query:
-        """Write the query of the ledger rows of differences: retractions of held rows, and the computed rows."""
+        """Return the query for the ledger rows of differences: retractions of the held rows, and the computed rows."""
         common = written.columns(PRODUCTION) | {name: name for name in (*self.identity, *self.common)}
         texts = []
         for which, retraction, holds in CORRECTIONS:
@@ -75,7 +79,7 @@ class OutputRows(ComparedRows):
 
 @singledispatch
 def output_rows(definition: object) -> OutputRows:
-    """Return the identity of the rows of a map or a join, and the columns that its readers get."""
+    """Return how the rows of a map or a join are identified, and which columns their readers get."""
     raise KindError("reading of rows that stand", definition)
 
 

@@ -1,1 +1,1 @@
-"""Check commits and files for changes that Tailrace did not make, independently of the rows."""
+"""Check whether commits and files were changed by anything other than Tailrace, independently of the tables' rows."""

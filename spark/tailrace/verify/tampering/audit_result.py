@@ -1,4 +1,4 @@
-"""Define the result of an audit: its checks, with the findings of each check."""
+"""Define the result of an audit: its checks, with the details that each check found."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tailrace.engines.choose import EngineChoice
 
 SHOWN = 5
-"""The maximum number of differences that a check shows."""
+"""The maximum number of differences that one check shows."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: whether the check holds, and what it found."""
+    """The result of one check: whether the checked condition holds, and the details that the check found."""
 
     name: str
     ok: bool
@@ -21,7 +21,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit. `counts` has the numbers of the log's records and of the definition's rows."""
+    """The result of an audit; `counts` has the numbers of the log's records and of the definition's rows."""
 
     counts: dict[str, int]
     checks: tuple[Check, ...]

@@ -1,4 +1,7 @@
-"""Check a table's data files: each file exists with its size and, with `--deep`, has the bytes that were written."""
+"""Check a table's data files: each file must exist and have its recorded size.
+
+With `--deep`, each file must also have exactly the bytes that were written.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +25,25 @@ from tailrace.lake.digests.summed_output import checksum_text
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
 AT_ONCE = 8
-"""The number of files that are checked in parallel; on object storage, each check is a request."""
+"""The number of files that are checked in parallel; on object storage, the check of a file is a request."""
 
 PIECE = 1 << 20
-"""The number of bytes of a file that are read at once."""
+"""The size, in bytes, of the pieces in which a file is read."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """The result of reading a file: its checksum, and a fault in the file itself, if any."""
+    """The result of reading a file: its checksum, and a description of the fault if the file is damaged."""
 
     checksum: str
     fault: str | None
 
 
 def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) -> Check:
-    """Check that all files of tables exist with their size and, if `deep`, have the bytes that were written.
+    """Check that all files of some tables exist with their recorded size.
 
-    For files that Spark wrote, the bytes are compared with the checksums of Parquet's pages, if Spark wrote page
-    checksums.
+    If `deep` is True, also check that the files have the bytes that were written. The bytes of a file that Spark wrote
+    are checked with the checksums of its Parquet pages, if Spark wrote such checksums.
     """
     faults, count, summed = list[str](), 0, 0
     for table in tables:
@@ -50,7 +53,7 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
         count += len(files)
         wrong = _tried(loaded.io, files, _size_fault)
         if wrong:
-            # A compaction and an expiry that ran at the same time may have removed the files.
+            # If a compaction and an expiry ran at the same time as this check, they may have removed the files.
             there = {entry.data_file.file_path for entry in _entries(lake.table(table))}
             wrong = {path: fault for path, fault in wrong.items() if path in there}
         if deep:
@@ -73,7 +76,7 @@ def _entries(table: Table) -> Iterator[ManifestEntry]:
 
 
 def _tried(io: FileIO, files: Iterable[DataFile], fault: Callable[[FileIO, DataFile], str | None]) -> dict[str, str]:
-    """Check files in parallel; return a dict from path to fault for the files with faults."""
+    """Check files in parallel; return a dict that maps the path of each faulty file to its fault."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         files = list(files)
         found = zip(files, pool.map(partial(fault, io), files), strict=True)
@@ -90,9 +93,10 @@ def _size_fault(io: FileIO, file: DataFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Known:
-    """The recorded checksums of files: `each` by the prefix of the file's name, `many` by the snapshot of the commit.
+    """The recorded checksums of files: single checksums in `each`, and combined checksums of several files in `many`.
 
-    An entry of `many` has the number of files and their combined checksum.
+    The keys of `each` are prefixes of file names. The keys of `many` are commits' snapshots; a value has the number of
+    files of the commit and their combined checksum.
     """
 
     each: Mapping[str, str]
@@ -100,7 +104,7 @@ class _Known:
 
 
 def _known(lake: Lake, table: str) -> _Known:
-    """Read the recorded checksums from the commits of a table."""
+    """Read the checksums that were recorded in the commits of a table."""
     each, many = dict[str, str](), dict[int, tuple[int, str]]()
     for commit in commits(lake, table).all:
         text = commit.proof.get(CHECKSUMS, "")
@@ -113,7 +117,10 @@ def _known(lake: Lake, table: str) -> _Known:
 
 
 def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tuple[dict[str, str], int]:
-    """Read files; return a dict from path to fault, and the number of files that were compared with a checksum."""
+    """Read files completely; return their faults, and how many of the files were compared with a recorded checksum.
+
+    The faults are in a dict that maps a file's path to its fault.
+    """
     faults, summed = dict[str, str](), 0
     lots: defaultdict[int, dict[str, str]] = defaultdict(dict)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -138,7 +145,7 @@ def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tup
 
 
 def _read(io: FileIO, entry: ManifestEntry) -> _Read:
-    """Read a file; return its checksum, and a fault in the file itself, if any."""
+    """Read a whole file; return its checksum, and a description of the fault if the file is damaged."""
     file, number = entry.data_file, 0
     try:
         with io.new_input(file.file_path).open() as stream:
@@ -151,7 +158,7 @@ def _read(io: FileIO, entry: ManifestEntry) -> _Read:
 
 
 def _parquet_fault(io: FileIO, file: DataFile) -> str | None:
-    """Read all pages of a Parquet file and verify their checksums; return the fault, or None."""
+    """Read all pages of a Parquet file and verify the pages' checksums; return the fault, or None if there is none."""
     try:
         with io.new_input(file.file_path).open() as stream:
             parquet = pq.ParquetFile(stream, page_checksum_verification=True)

@@ -1,4 +1,4 @@
-"""Name the remedy for a fault that an audit found: the command that is shown next to each check that does not hold."""
+"""Name the remedies for faults that an audit finds: a command is shown next to each check that fails."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ REMEDIES: Mapping[str, str] = {
         "--epoch N` sets all tables back to one epoch"
     ),
 }
-"""The remedies for checks that do not hold, by the checks' names; for other checks, the remedy is a restoration."""
+"""The remedies for checks that fail, by the name of the check; for checks not listed here, the remedy is a restore."""
 
 
 def remedy(check: str, definition: str) -> str:
-    """Return the remedy for a check that does not hold; `definition` is the definition's name on the command line."""
+    """Return the remedy for a check that failed; `definition` is the definition's name on the command line."""
     return REMEDIES.get(check, _RESTORE).format(definition=shlex.quote(definition))

@@ -1,4 +1,4 @@
-"""Check the tables of a definition of any kind: their commits, their files, and whether the tables agree."""
+"""Check the tables of a definition of any kind: their commits, their files, and their agreement with each other."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tailrace.verify.tampering.file_checks import files_are_whole
 
 
 def files_check(lake: Lake, definition: Definition, *, deep: bool) -> Check:
-    """Check that the files of a definition's tables are intact; `deep` reads the bytes of every file."""
+    """Check that the files of a definition's tables are intact; if `deep` is True, read the bytes of every file."""
     tables = recorded_tables(lake, definition) + answers_of(lake, definition)
-    # The archives are checked first, because they also have checksums of the tables' files.
+    # The archives are checked first, because they also contain recorded checksums of the tables' files.
     files = files_are_whole(lake, _archives(lake, tables), deep=deep)
     return files_are_whole(lake, tables, deep=deep) if files.ok else files
 
 
 def table_checks(lake: Lake, definition: Definition) -> list[Check]:
-    """Check that Tailrace made all commits of a definition's tables, and that the tables agree."""
+    """Check that Tailrace made all commits of a definition's tables, and that the tables agree with each other."""
     tables = recorded_tables(lake, definition) + answers_of(lake, definition)
     return [commits_are_ours(lake, [*tables, *_archives(lake, tables)]), tables_agree(lake, definition)]
 
 
 def answers_of(lake: Lake, definition: Definition) -> list[str]:
-    """Return the name of the definition's table of answers, in a list that is empty if the table does not exist."""
+    """Return a list with the name of the definition's table of answers, or an empty list if there is no such table."""
     answers = tables_of(definition).answers
     return [answers.table] if answers is not None and lake.has(answers.table) else []
 
@@ -53,14 +53,14 @@ def recorded_tables(lake: Lake, definition: Definition) -> list[str]:
 
 
 def tables_agree(lake: Lake, definition: Definition) -> Check:
-    """Check that no table is behind a table that was derived from it, which would mean that the table was set back."""
+    """Check that no table is older than a table derived from it; otherwise, somebody has set the table back."""
     faults = list(_disagreements(lake, definition))
     return Check("the tables are of one time", not faults, "; ".join(faults) or "none is behind what another has of it")
 
 
 def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
-    # The log is published before the ledger and the answers. The tables are read in the opposite order, so that no
-    # table seems to be behind because of commits that are made meanwhile.
+    # The log is published before the ledger, and the ledger before the answers. The tables are read in the opposite
+    # order, so that commits during the check do not make a table seem older than it is.
     stamped = next((lake.head(table).properties.get(STAMP) for table in answers_of(lake, definition)), None)
     ledger = ledger_name(definition.name)
     epoch = lake.head(ledger).number("epoch")
@@ -85,7 +85,7 @@ def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
 
 
 def commits_are_ours(lake: Lake, tables: Iterable[str]) -> Check:
-    """Check that this lake's own processes made all commits of tables, and that the tables have the commits' files."""
+    """Check that only this lake's own processes made commits to the tables, and that the files match the commits."""
     faults, count, notes = list[str](), 0, list[str]()
     for table in tables:
         loaded = lake.table(table)
@@ -100,7 +100,7 @@ def commits_are_ours(lake: Lake, tables: Iterable[str]) -> Check:
 
 
 def _taken_back(table: Table) -> Iterator[str]:
-    """Yield a message for each commit that was current and no longer is, because `main` was moved back."""
+    """Yield a message for each commit that was undone because `main` was moved back to an earlier commit."""
     entries = [entry.snapshot_id for entry in table.metadata.snapshot_log]
     for before, now in pairwise(entries):
         if before != now and any(one.snapshot_id == now for one in lineage(table, before)):
@@ -108,7 +108,10 @@ def _taken_back(table: Table) -> Iterator[str]:
 
 
 def _files(table: Table) -> Iterator[str]:
-    """Yield a message if a table's files do not match its last commit's digest; without a digest, yield nothing."""
+    """Compare a table's files with the digest in its last commit; yield a message if they differ.
+
+    If the commit has no digest, nothing is yielded.
+    """
     snapshot = table.metadata.snapshot_by_id(head_of(table).snapshot or -1)
     digest = CommitDigest.of(snapshot)
     if snapshot is None or digest is None:

@@ -1,1 +1,1 @@
-"""Open DuckDB, write queries in its dialect, and read tables and bundles in it."""
+"""Open DuckDB databases, write queries in DuckDB's dialect, and read tables and bundles."""

@@ -1,5 +1,4 @@
-"""Query a bundle's records in this process, and remember their ids, so records that come again are dropped (rule
-X5)."""
+"""Query a bundle's records in this process, and remember record ids so that repeated records are dropped (rule X5)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,10 @@ from tailrace.sql.terms import Query, Relation, new_relation
 
 @contextmanager
 def register(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
-    """Name a relation of an Arrow table, or of a reader, which can be read once, for the duration of the block."""
+    """Register an Arrow table or a reader as a relation for the duration of the block.
+
+    A reader can be read only once.
+    """
     name = new_relation()
     connection.register(name, table)
     try:
@@ -30,7 +32,7 @@ def register(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordB
 
 
 def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: str) -> list[dict[str, Any]]:
-    """Run a query of the common SQL over an Arrow table, whose name in the query is `{view}`."""
+    """Run a query in the common SQL over an Arrow table. The query refers to the table as `{view}`."""
     with register(connection, table) as view:
         found: list[dict[str, Any]] = (
             connection.execute(_translated(text).format(view=view)).to_arrow_table().to_pylist()
@@ -44,17 +46,19 @@ def _translated(text: str) -> str:
 
 @dataclass(frozen=True)
 class UniqueRows:
-    """A bundle without the records that came again, and the number of records that did."""
+    """A bundle without its duplicate records, and the number of duplicates that were dropped."""
 
     rows: pa.Table
     duplicates: int
 
 
 class RememberedRows:
-    """The ids of the records within the log's horizon, by epoch, in a table of the database.
+    """The ids of recent records, with their epochs, in a table of the database.
 
-    `times` are the known processing times of the log's epochs, in microseconds; `ids` is a relation of the log's ids
-    and epochs. The ids of an epoch without a known time are remembered, unless a later epoch is before the horizon.
+    `times` maps the log's epochs to their processing times in microseconds, as far as these are known. `ids` is a
+    relation of the log's ids and epochs. An id is forgotten when `log.remembered` has passed since the processing time
+    of its epoch. If the processing time of an epoch is unknown, its ids are remembered until a later epoch's ids are
+    forgotten.
     """
 
     def __init__(
@@ -69,10 +73,10 @@ class RememberedRows:
         )
 
     def unique(self, rows: pa.Table, epoch: int, now: int) -> UniqueRows:
-        """Drop the records that are remembered or repeated; remember the others as of `epoch` and its time `now`.
+        """Drop a bundle's duplicate records, and remember the ids of the other records with `epoch` and its time `now`.
 
-        If the bundle has a record twice, the one with the first place in the source stays. Rejected records stay as
-        they are.
+        A record is a duplicate if its id is remembered from an earlier epoch, or if the bundle has the same id at an
+        earlier position in the source. Rejected records are never dropped.
         """
         own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
@@ -81,7 +85,7 @@ class RememberedRows:
         with register(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
-            # The remembered ids are many, so they are scanned once; the ids that came again are few.
+            # There are many remembered ids but few repeated ids, so the remembered ids are scanned only once.
             known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
             if self._any(f"FROM {again}") or self._any(twice):
@@ -108,6 +112,9 @@ class RememberedRows:
             self.connection.execute(f"DELETE FROM {self._table} WHERE _epoch < {since}")
 
     def _first(self, now: int) -> int:
-        """Find the first epoch within the horizon: the epoch after the last one that is known to lie before it."""
+        """Find the first epoch whose ids are still remembered.
+
+        The preceding epoch is the last one whose known processing time is more than `log.remembered` ago.
+        """
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

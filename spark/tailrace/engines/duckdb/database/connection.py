@@ -1,4 +1,4 @@
-"""Open DuckDB in the process, with a memory limit, a folder to spill to, and the functions that queries call."""
+"""Open a DuckDB database in this process, with a memory limit, a spill folder, and the functions that queries call."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from tailrace.settings import Settings
 from tailrace.toolchain.process_folder import process_folder
 
 LEAST = 16 * 10**6
-"""The minimum memory in bytes: with less, DuckDB fails even on little data, as each thread takes blocks of about 256
-kB."""
+"""The minimum memory limit in bytes. With less memory, DuckDB fails even on little data, because each thread allocates
+blocks of about 256 kB.
+"""
 
 _MACROS = files(__package__).joinpath("macros.sql").read_text()
-"""Macros for the functions of Spark that queries call and that DuckDB lacks."""
+"""DuckDB macros for the Spark functions that queries call and that DuckDB lacks."""
 
 
 class EngineError(TailraceError, RuntimeError):
-    """A computation of DuckDB failed; nothing that was published is lost."""
+    """The error raised if a computation in DuckDB fails. Published data is not affected."""
 
     @classmethod
     def of(cls, error: duckdb.Error) -> EngineError:
-        """Describe an error of DuckDB in a line, with the setting that mends it."""
+        """Describe an error of DuckDB in one line, and name the setting to change."""
         message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
@@ -43,15 +44,15 @@ class EngineError(TailraceError, RuntimeError):
 
 
 class RoomError(EngineError):
-    """The error raised if a computation fits neither into memory nor into the space to spill to."""
+    """The error raised if a computation fits neither into memory nor into the space for spilled data."""
 
 
 @contextmanager
 def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Run the statements of a block in one transaction, so that no row id changes meanwhile.
+    """Run the statements of a block in one transaction, so that row ids stay valid throughout the block.
 
-    The next transaction may give a row id to another row, as DuckDB compacts tables when it writes a checkpoint. If the
-    block fails, all its changes are rolled back.
+    Between transactions, a row id can pass to another row, because DuckDB compacts tables when it writes a checkpoint.
+    If the block fails, all its changes are rolled back.
     """
     connection.begin()
     try:
@@ -63,11 +64,11 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a new database in memory; it spills to a folder that is removed with the database.
+    """Open a new database in memory, with a spill folder that is removed together with the database.
 
-    It computes on one thread for each core, or on `threads`: with little work, several threads wait for each other
-    longer than they help. The memory limit is `TAILRACE_MEMORY`, but at least `LEAST`; the folder is in
-    `TAILRACE_SCRATCH`. All connections show instants in UTC.
+    The database computes on `threads` threads, or on one thread per core if `threads` is None: for small work, several
+    threads lose more time waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but at least
+    `LEAST`. The spill folder is in `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
     # DuckDB creates the folder when it first spills, and removes the folder together with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
@@ -77,13 +78,14 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        # A name in a query is a table of the database, never a variable of the Python code that runs the query.
+        # A name in a query must refer to a table of the database, never to a variable of the Python code that runs the
+        # query.
         "python_enable_replacements": False,
     }
     if threads is not None:
         config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
-    # For all connections: a connection from `cursor` would otherwise take the machine's time zone.
+    # The time zone is set globally: a connection from `cursor` would otherwise take the machine's time zone.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute(_MACROS)
     connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)

@@ -1,23 +1,24 @@
-"""Translate the common SQL, Spark's dialect, to DuckDB's dialect; this table has every difference of meaning.
+"""Translate the common SQL, which is Spark's dialect, to DuckDB's dialect.
 
-sqlglot translates the syntax. It does not know where the meanings of the two dialects differ:
+The table below lists every difference in meaning. sqlglot translates the syntax, but it does not handle the differences
+in meaning between the two dialects:
 
-| in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
+| in Spark, with ANSI on | in DuckDB as sqlglot writes it | what this module writes |
 |---|---|---|
-| `CAST` fails | `TRY_CAST` gives null | `CAST` |
-| `TRY_CAST` is of decimals to longs alone | the same, slowly | by way of 18 digits (`_narrowed`) |
-| a text as binary is its UTF-8 | its escapes are read, other letters fail | `encode` |
-| `TRY_ADD`, `TRY_SUBTRACT`, `TRY_MULTIPLY` | `SAFE_ADD`, …, which it lacks | `TRY(a + b)` |
-| a sum or product of decimals has room for its digits | not beyond 18 of them | one side with 38 digits |
-| `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
+| `CAST` fails if a value does not fit | `TRY_CAST` returns null | `CAST` |
+| `TRY_CAST` occurs only for decimals to longs | the same, but slow | a cast by way of 18 digits (`_narrowed`) |
+| a string cast to binary is its UTF-8 bytes | escapes are interpreted, non-ASCII letters fail | `encode` |
+| `TRY_ADD`, `TRY_SUBTRACT`, `TRY_MULTIPLY` | `SAFE_ADD`, …, which DuckDB lacks | `TRY(a + b)` |
+| the type of a decimal sum or product has enough digits | not if more than 18 are needed | one operand with 38 digits |
+| `COLLECT_LIST` of no values is an empty list | null | `COALESCE(…, [])` |
 | `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
-| `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
-| a lambda's second parameter counts from 0 | from 1 | one less |
-| `AGGREGATE` adds a list up | lambdas' second parameters are places | `list_sum` |
-| lists sort nulls first, in structs too | last inside structs | sorted by the fields (`ordering`) |
-| instants pass for local times | they have types of their own | macros with `AT TIME ZONE` |
-| `SUM` of longs is a long: halves of them are summed up apart (`sql.terms.whole_total`) | it has 128 bits | one `SUM` |
-| `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros and a function (`connection`) |
+| `INLINE` returns a row for each struct | no such function | `UNNEST(…, max_depth := 2)` |
+| a lambda's second parameter counts from 0 | it counts from 1 | the parameter minus 1 |
+| `AGGREGATE` sums a list | a lambda's second parameter is a position | `list_sum` |
+| lists sort nulls first, also inside structs | nulls are last inside structs | a sort by the fields (`ordering`) |
+| instants are accepted as local times | local times have a type of their own | macros with `AT TIME ZONE` |
+| `SUM` of longs is a long: their halves are summed (`sql.terms.whole_total`) | `SUM` has 128 bits | one `SUM` |
+| `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros, a function (`connection`) |
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from tailrace.model.base.types import MAX_PRECISION, decimal_parts
 from tailrace.sql.terms import Query
 
 NARROW = 18
-"""The digits of decimals that DuckDB computes in 64 bits: the result of two such decimals has no more digits, or
-fails."""
+"""The maximum number of digits of the decimals that DuckDB computes in 64 bits. If the result of an operation on two
+such decimals needs more digits, DuckDB raises an error.
+"""
 
 
 @lru_cache(maxsize=4096)
@@ -50,13 +52,14 @@ def in_duckdb(text: Query) -> str:
 
 
 def parse_query(text: Query) -> exp.Expr:
-    """Parse a query of the common SQL."""
+    """Parse a query in the common SQL."""
     return sqlglot.parse_one(_FIELD.sub(_quoted_field, text), read="spark")
 
 
 _FIELD = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|([<,])([a-z][a-z0-9_]*):(?=[a-z])")
-"""The name of a field in a struct's type, which Spark takes without quotes even if it is a word of SQL; or a literal,
-which is left as it is."""
+"""A pattern for the field names in a struct's type, which Spark accepts unquoted even if they are SQL keywords. The
+pattern also matches literals and quoted names, which stay unchanged.
+"""
 
 
 def _quoted_field(found: re.Match[str]) -> str:
@@ -64,20 +67,20 @@ def _quoted_field(found: re.Match[str]) -> str:
 
 
 def write_tree(tree: exp.Expr) -> str:
-    """Write a parsed query in DuckDB's dialect; this changes the tree."""
-    # Inner nodes first, as a rule moves the inner nodes of a node into another node.
+    """Return a parsed query as SQL text in DuckDB's dialect. The query's syntax tree is modified."""
+    # Inner nodes are replaced first, because a rule may move a node's inner nodes into a new node.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
         node.replace(_RULES[type(node)](node))
     return str(tree.sql(dialect="duckdb", copy=False))
 
 
 def in_duckdb_once(text: Query) -> str:
-    """Write a query that runs only once, such as one with an epoch's numbers, without caching the translation."""
+    """Translate a query that runs only once, such as one with an epoch's numbers, without caching the translation."""
     return in_duckdb.__wrapped__(text)
 
 
 def literal_row(values: Mapping[str, int | bool]) -> str:
-    """Write a row of numbers and booleans, such as a clock, directly in DuckDB's dialect.
+    """Return a SELECT of one row of numbers and booleans, such as a clock's values, in DuckDB's dialect.
 
     >>> literal_row({"now": 5, "came": True})
     'SELECT 5::BIGINT AS now, true AS came'
@@ -90,18 +93,21 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
-    # The parser makes a TryCast of each CAST of Spark; only a TRY_CAST of Spark is marked as safe.
+    # The parser turns each CAST of Spark's dialect into a TryCast node; only a node for TRY_CAST is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)
 
 
 def _narrowed(wide: exp.Expression, to: exp.DataType) -> exp.Expression:
-    """Write a decimal of 38 digits as a number of 64 bits, or null; 18 digits take a sixth of the time."""
+    """Return DuckDB's expression that converts a decimal to a 64-bit number, or to null if the decimal does not fit.
+
+    A cast by way of 18 digits takes a sixth of the time of a direct cast from 38 digits.
+    """
     few = exp.TryCast(this=wide.copy(), to=exp.DataType.build("decimal(18,0)"))
     return exp.Coalesce(this=exp.Cast(this=few, to=to), expressions=[exp.TryCast(this=wide, to=to)])
 
 
 def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
-    """Widen a side of an operation on decimals whose result needs more digits than DuckDB would give it."""
+    """Cast one operand of a decimal operation to 38 digits if DuckDB's result type would have too few digits."""
     inside, digits = computed.unnest(), decimal_parts(to.sql().lower())
     if digits is None or digits[0] <= NARROW or not isinstance(inside, exp.Add | exp.Sub | exp.Mul):
         return computed
@@ -112,7 +118,7 @@ def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
 
 
 def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule that writes an operation with a null result where the result does not fit."""
+    """Return the rule for an arithmetic operation that returns null if the result does not fit its type."""
 
     def written(node: exp.Expression) -> exp.Expression:
         made = kind(this=exp.paren(node.this, copy=False), expression=exp.paren(node.expression, copy=False))
@@ -122,7 +128,7 @@ def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]
 
 
 def _listed(node: exp.Expression) -> exp.Expression:
-    """Write the list of the values that are not null, which may be empty."""
+    """Return DuckDB's expression that collects all values except nulls into a list, which may be empty."""
     return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
 
 
@@ -143,7 +149,10 @@ def _count_if(node: exp.Expression) -> exp.Expression:
 
 
 def _lambda(node: exp.Expression) -> exp.Expression:
-    """Rewrite a lambda of an element and its place: Spark counts places from 0, and DuckDB from 1."""
+    """Rewrite a lambda whose second parameter is an element's position.
+
+    Positions count from 0 in Spark, and from 1 in DuckDB.
+    """
     if len(node.expressions) < 2:
         return node
     place = node.expressions[1].name
@@ -157,7 +166,10 @@ def _lambda(node: exp.Expression) -> exp.Expression:
 
 
 def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule that calls a macro on an instant and a zone: sqlglot's translation is wrong outside UTC."""
+    """Return the rule that calls the macro `name` on an instant and a time zone.
+
+    sqlglot's own translation is correct only in UTC.
+    """
 
     def written(node: exp.Expression) -> exp.Expression:
         at = node.this.this if isinstance(node.this, exp.Cast | exp.TryCast) else node.this
@@ -178,19 +190,19 @@ def _inline(node: exp.Expression) -> exp.Expression:
 
 
 def _sorted(node: exp.Expression) -> exp.Expr:
-    """Write a sorted list, with nulls as the least values as in Spark."""
+    """Return DuckDB's expression that sorts a list. Nulls sort as the lowest values, as in Spark."""
     down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
     return sort_list(node.this, down=down)
 
 
 def _added_up(node: exp.Expression) -> exp.Expression:
-    """Write the sum of a list, the only reduction of lists in the queries."""
+    """Return DuckDB's expression for the sum of a list. The queries contain no other reductions of lists."""
     summed = exp.Anonymous(this="list_sum", expressions=[node.this])
     return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
 
 
 def _summed(node: exp.Expression) -> exp.Expression:
-    """Write one sum of whole numbers in place of the sums of their upper and their lower halves."""
+    """Return one sum of whole numbers, in place of the separate sums of the numbers' upper and lower halves."""
     lower = node.expression
     if isinstance(lower, exp.Sum) and isinstance(lower.this, exp.BitwiseAnd):
         return exp.Sum(this=lower.this.this)
@@ -217,7 +229,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
 
 
 def column_type(type: str) -> str:
-    """Write a column type of the contracts as DuckDB's.
+    """Return DuckDB's name of a column type that is given in Spark's dialect.
 
     >>> column_type("array<struct<at:timestamp,n:decimal(8,2)>>")
     'STRUCT("at" TIMESTAMPTZ, "n" DECIMAL(8, 2))[]'
@@ -226,12 +238,12 @@ def column_type(type: str) -> str:
 
 
 def table_columns(types: Mapping[str, str]) -> str:
-    """Write the columns of a table, from their names and types in the contracts."""
+    """Return a table's column definitions in DuckDB's dialect, from column names and types in Spark's dialect."""
     return ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
 
 
 def name_of(column: str) -> str:
-    """Quote a name as an identifier in DuckDB.
+    """Quote a column name as a DuckDB identifier.
 
     >>> name_of('a"b')
     '"a""b"'

@@ -1,6 +1,7 @@
-"""Separate the columns of a query that have one literal in all rows, so that rows are sorted and kept without them.
+"""Separate a query's columns that have the same literal in all rows.
 
-Half of the columns of a backfill's ledger rows are such: the numbers of the run, and columns that only a stream fills.
+Rows are then sorted and stored without these columns. Half of the columns of a backfill's ledger rows are literal: the
+run's numbers, and the columns that only a stream fills.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from tailrace.sql.terms import Query
 
 
 class SplitQuery(NamedTuple):
-    """A query without its literal columns, and a query of a row of these, None without any.
+    """A query without its literal columns, and a query that returns one row of the literal columns.
 
-    Both in DuckDB's dialect.
+    `rest` and `literals` are in DuckDB's dialect. `literals` is None if the query has no literal columns.
     """
 
     rest: str
@@ -26,7 +27,9 @@ class SplitQuery(NamedTuple):
 
 
 def split_literals(text: Query) -> SplitQuery:
-    """Separate the literal columns of a query, or of a union of queries; at least one column stays.
+    """Separate the literal columns of a query, or of a union of queries.
+
+    If all columns are literal, the query stays as it is.
 
     >>> split_literals(Query("SELECT 'pane' AS kind, n FROM t UNION ALL SELECT 'pane' AS kind, -n AS n FROM t"))
     SplitQuery(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
@@ -44,7 +47,7 @@ def split_literals(text: Query) -> SplitQuery:
 
 
 def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
-    """Add literal columns, given as a row, to rows; null columns are left out."""
+    """Add literal columns, given as a table of one row, to rows. Columns that contain null are not added."""
     if literals is None:
         return rows
     for name in literals.column_names:
@@ -55,10 +58,10 @@ def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
 
 
 def _selects(tree: exp.Expr) -> list[exp.Select]:
-    """List the queries of which a query is the union, with repeated rows.
+    """List the SELECT queries that a UNION ALL query combines, or the query itself if it is a single SELECT.
 
-    None where a query's rows depend on each other. The columns of each query must depend on one row alone: it must not
-    group rows or drop repeated ones.
+    The list is empty if a row of any of these queries depends on other rows, for example because a query groups, sorts,
+    limits or deduplicates rows.
     """
     found, waiting = list[exp.Select](), [tree]
     while waiting:
@@ -75,23 +78,26 @@ def _selects(tree: exp.Expr) -> list[exp.Select]:
 
 
 _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "offset")
-"""The parts of a query by which its rows depend on each other, or on another query."""
+"""The clauses that make a query's rows depend on each other or on another query."""
 
 
 def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:
-    """Tell whether the columns of the queries correspond by place; a `*` stands for several columns."""
+    """Return True if columns at the same position in the queries correspond.
+
+    The result is False if one of several queries selects `*`, which stands for several columns.
+    """
     named = all(isinstance(one, exp.Alias | exp.Column) and not one.is_star for own in columns for one in own)
     return len(columns) == 1 or (named and len({len(own) for own in columns}) == 1)
 
 
 def _alike(columns: Sequence[exp.Expr]) -> bool:
-    """Tell whether a column is the same literal in all queries."""
+    """Return True if a column is the same literal in all queries; `columns` lists the column of each query."""
     named = all(isinstance(one, exp.Alias) and _is_literal(one) for one in columns)
     return named and len({one.this.sql() for one in columns}) == 1
 
 
 def _is_literal(node: exp.Expr) -> bool:
-    """Tell whether a column is a literal or a null, perhaps with a cast."""
+    """Return True if a column is a literal or null, possibly with a cast or a minus sign."""
     if isinstance(node, exp.Alias | exp.Cast | exp.Neg):
         return _is_literal(node.this)
     if isinstance(node, exp.Anonymous):

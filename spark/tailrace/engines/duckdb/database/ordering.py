@@ -1,8 +1,9 @@
-"""Sort lists in DuckDB as Spark does: a null is the least value, also inside structs, where DuckDB puts it last.
+"""Sort lists in DuckDB as Spark does: a null is the lowest value, even inside structs, where DuckDB puts nulls last.
 
-DuckDB can place the nulls of a list first, but not the nulls in the fields of structs. So a list of structs is sorted
-by keys: before each field's value the key says whether the field has one. The structs are then rebuilt from the keys.
-Any other list is sorted as it is. A sorted list has no null elements (`Algebra.alone`).
+DuckDB can put a list's null elements first, but not the nulls in the fields of structs. A list of structs is therefore
+sorted by keys. For each field of a struct, the key contains a boolean (true if the field is not null) and the field's
+value. The structs are then rebuilt from the keys. Any other list is sorted directly. No list that is sorted has null
+elements (`Algebra.alone`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ NOT _e."x" IS NULL, 'field_0': _e."x"})), LAMBDA _k : {'x': _k.field_0})
 
 
 def _struct(values: exp.Expr) -> exp.DataType | None:
-    """Return the type of the structs of a list that is cast to a list of structs; None for any other list."""
+    """Return the struct type of a list's elements, or None if the list is not cast to a list of structs."""
     to = values.args.get("to") if isinstance(values, exp.Cast) else None
     inner = to.expressions[0] if to is not None and to.is_type(exp.DataType.Type.ARRAY) else None
     return inner if inner is not None and inner.is_type(exp.DataType.Type.STRUCT) else None
 
 
 def _taken_apart(struct: exp.DataType, of: str, path: str) -> tuple[list[str], str]:
-    """Write the fields of a struct's key `_k`, and the struct that is rebuilt from the key, in Spark's dialect."""
+    """Return the SQL fields of a struct's sort key, and the SQL expression that rebuilds the struct from the key `_k`.
+
+    The fields and the expression are in Spark's dialect.
+    """
     keys, fields = list[str](), list[str]()
     for number, field in enumerate(struct.expressions):
         own, place = f"{of}.`{field.name}`", f"{path}_{number}"

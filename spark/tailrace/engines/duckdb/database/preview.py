@@ -1,4 +1,4 @@
-"""Show a few rows to people, in the same form for each engine."""
+"""Convert a few rows to a human-readable form that is the same for each engine."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from tailrace.model.base.time import moment
 
 
 def readable_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Convert rows to dictionaries, with instants of any year as UTC datetimes, and structs and lists as parsed JSON.
+    """Convert rows to dictionaries, with instants as UTC datetimes, and structs and lists as parsed JSON.
+
+    Instants may be of any year.
 
     >>> rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC")), "of": [{"n": [1.5]}]})
     >>> readable_rows(rows)[0]["at"].year, readable_rows(rows)[0]["of"]
     (1970, {'n': [Decimal('1.5')]})
     """
-    # Python lacks instants as late as the end of time, so instants are read as microseconds first.
+    # Python's datetime cannot represent the latest instants, so instants are first read as microseconds.
     plain = rows.cast(pa.schema([(field.name, _numbered(field.type)) for field in rows.schema]))
     types = {field.name: field.type for field in rows.schema}
     return [{name: _value(one, types[name]) for name, one in row.items()} for row in plain.to_pylist()]
 
 
 def _numbered(type: pa.DataType) -> pa.DataType:
-    """Replace instants by numbers in a type, at any depth."""
+    """Return a type in which integers replace instants, at any nesting depth."""
     if pa.types.is_timestamp(type):
         return pa.int64()
     if pa.types.is_struct(type):
@@ -41,7 +43,7 @@ def _value(value: Any, type: pa.DataType) -> Any:
 
 
 def _inner(value: Any, type: pa.DataType) -> Any:
-    """Convert a value inside a struct or a list to its form in JSON, which leaves null fields out."""
+    """Convert a value inside a struct or a list to its JSON form, without null fields."""
     if value is None:
         return None
     if pa.types.is_struct(type):

@@ -1,8 +1,9 @@
 """Read a lake's tables in DuckDB: pyiceberg selects the files, and DuckDB reads them.
 
-DuckDB itself reads plain files of this machine. Other files, such as files in S3 and files from before a column was
-renamed or added, are read by pyarrow and copied into DuckDB once; Iceberg's numbers identify their columns. Where rows
-were deleted from a file, or a nested column has another type, pyiceberg reads the file.
+DuckDB itself reads files on this machine that have exactly the rows and columns of the table. Other files, such as
+files in S3 and files from before a column was renamed or added, are read by pyarrow and copied into DuckDB once; their
+columns are identified by Iceberg's field ids. If rows were deleted from a file, or a nested column has another type,
+pyiceberg reads the file.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def bytes_read(scan: Scan) -> int:
 
 
 def table_bytes(table: Table, where: BooleanExpression = EVERYTHING, snapshot: int | None = None) -> int:
-    """Add up the bytes of a table's files that a filter selects, as of a snapshot if one is given."""
+    """Return the total size in bytes of the files that a filter selects from a table.
+
+    If `snapshot` is None, the table's current snapshot is read.
+    """
     read = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
     if where is EVERYTHING and read is not None and read.summary is not None:
         size = read.summary.additional_properties.get("total-files-size")
@@ -52,9 +56,10 @@ def scan_table(
     where: BooleanExpression = EVERYTHING,
     snapshot: int | None = None,
 ) -> Iterator[Relation]:
-    """Name a relation of a table's rows, as of a snapshot if one is given, for the duration of the block.
+    """Yield the name of a relation with a table's rows. The relation exists for the duration of the block.
 
-    `where` only skips files: a caller that needs just the rows that meet it has to filter rows as well.
+    If `snapshot` is None, the table's current snapshot is read. `where` only skips files: a caller that needs exactly
+    the matching rows must also filter the rows.
     """
     loaded = lake.table(table)
     scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
@@ -66,7 +71,10 @@ def scan_table(
 def scan_files(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
 ) -> Iterator[Relation]:
-    """Name a relation of the rows of some files of a scan, for the duration of the block."""
+    """Yield the name of a relation with the rows of the files in `tasks`, which are part of a scan.
+
+    The relation exists for the duration of the block.
+    """
     name = new_relation()
     addresses = [task.file.file_path for task in tasks]
     if tasks and is_plain(table, tasks) and all(map(is_local, addresses)):
@@ -83,7 +91,7 @@ def scan_files(
 
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
-    """Read the rows of files that DuckDB cannot read itself, one batch at a time."""
+    """Read the rows of files that DuckDB cannot read itself, batch by batch."""
     columns = table.schema() if has_grown(table, scan.projection()) else scan.projection()
     arrow: pa.Schema = columns.as_arrow()
     if not tasks:
@@ -95,12 +103,12 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
 def _batches(
     table: Table, scan: Scan, task: FileScanTask, columns: Schema, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file with these columns: directly where that is possible, otherwise by pyiceberg."""
+    """Read the columns `columns` of one file's rows: directly if possible, otherwise with pyiceberg."""
     found = None if task.delete_files else batches_as_written(table.io, columns, task.file)
     if found is not None:
         yield from found
         return
-    # Imported here because the import also loads pandas.
+    # This import is local because it also loads pandas.
     from pyiceberg.io.pyarrow import ArrowScan
 
     rows = ArrowScan(scan.table_metadata, scan.io, columns, scan.row_filter).to_record_batches([task])
@@ -108,13 +116,13 @@ def _batches(
 
 
 def parquet_relation(addresses: Iterable[str]) -> str:
-    """Write DuckDB's relation of Parquet files of this machine; the names of folders become no columns."""
+    """Return a call of DuckDB's `read_parquet` for local files. Folder names do not become columns."""
     listed = ", ".join("'" + path_of(address).replace("'", "''") + "'" for address in addresses)
     return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def is_plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
-    """Tell whether files hold just the rows and columns of the table."""
+    """Return True if files have exactly the rows and columns of the table."""
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 
@@ -124,14 +132,15 @@ def is_local(address: str) -> bool:
 
 
 def path_of(address: str) -> str:
-    """Return the path of a file of this machine from its address."""
+    """Return the path of a local file from its address."""
     return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
 
 
 def as_declared(lake: Lake, log: Log, rows: Relation, snapshot: int | None = None) -> str:
-    """Write the query, in DuckDB's dialect, of a log's rows with the declared names and types.
+    """Return the query, in DuckDB's dialect, for a log's rows with the declared column names and types.
 
-    `rows` have the table's names as of `snapshot`, or its present names if that is None.
+    The columns of `rows` have the names that they had at the snapshot `snapshot`, or their current names if `snapshot`
+    is None.
     """
     declared = declared_types(log)
     loaded = lake.table(log.name)

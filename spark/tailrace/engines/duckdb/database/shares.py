@@ -1,6 +1,7 @@
-"""Divide rows into shares by a hash of some columns: equal rows are in one share, wherever they come from.
+"""Divide rows into shares by a hash of some columns.
 
-Rows from many places can then be combined one share at a time, in the memory of one share.
+Rows with equal values in these columns are in the same share on every machine. Rows from many sources can then be
+combined one share at a time, with only one share in memory.
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.duckdb.database.dialect import name_of
 
 SHARES = 16
-"""The number of shares."""
+"""The number of shares into which rows are divided."""
 
 SHARE_COLUMN = pa.field("_share", pa.int64())
-"""The column with the number of a row's share, until the shares are apart."""
+"""The column with the number of a row's share. The column is dropped when rows are split into shares."""
 
 
 def with_share(text: str, by: Sequence[str]) -> str:
-    """Write a query, in DuckDB's dialect, of the rows of another query, each with its share by some columns."""
+    """Return the query, in DuckDB's dialect, that adds a column with the share number to the rows of another query.
+
+    The share number is computed from the columns `by`.
+    """
     return f"SELECT *, {_share(by)} AS {SHARE_COLUMN.name} FROM ({text})"
 
 
 def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut the rows of `with_share` into shares."""
+    """Split the rows of a `with_share` query into shares; yield share numbers with batches of rows."""
     for batch in batches:
         shares, rows = batch.column(SHARE_COLUMN.name), batch.drop_columns([SHARE_COLUMN.name])
         rows, counts = rows.take(pc.sort_indices(shares)), np.bincount(shares.to_numpy(), minlength=SHARES)
@@ -41,9 +45,10 @@ def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 def check_shares(
     connection: duckdb.DuckDBPyConnection, by: Sequence[str], shares: Iterable[tuple[int, pa.Table]]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of each share. Raises `EngineError` if some belong to another share.
+    """Yield the rows of each share. Raises `EngineError` if a row is not in the share to which it belongs.
 
-    Equal rows would be in two shares if processes hashed them differently, as two versions of DuckDB may.
+    Rows with equal values could end up in different shares if processes hashed them differently, for example with
+    different versions of DuckDB.
     """
     for share, rows in shares:
         with register(connection, rows) as name:

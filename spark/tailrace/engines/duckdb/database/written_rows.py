@@ -1,4 +1,7 @@
-"""Write rows as files that a table does not list yet, one file at a time: the rows are never in memory all at once."""
+"""Write rows as files that a table does not list yet, a few files at a time.
+
+The rows are never all in memory.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from tailrace.sql.terms import Query
 Rows = TypeVar("Rows")
 
 ROWS_A_FILE = 250_000
-"""The number of rows in a file."""
+"""The approximate number of rows that are written as one file."""
 
 WRITERS = 2
-"""The number of files that are written at once. The rows of so many files and of one more are in memory."""
+"""The number of files that are written in parallel. At most the rows of `WRITERS` + 1 files are in memory at a time."""
 
 
 def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
@@ -32,7 +35,7 @@ def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, t
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
     if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
-        # The rows of a file are split by partition, so rows of the same time have to come together.
+        # Each file's rows are split by partition, so rows from the same range of time must be adjacent.
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
 
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
@@ -42,9 +45,9 @@ def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, t
 
 
 def some_at_once(write: Callable[[Rows], Sequence[DataFile]], parts: Iterable[Rows]) -> list[DataFile]:
-    """Write each part as files, `WRITERS` of them at once, while the rows of the next are computed.
+    """Write each part as files, up to `WRITERS` parts in parallel, while the rows of the next part are computed.
 
-    Writing and computing are native code, and run in parallel.
+    Writing and computing run in parallel, because both are native code.
     """
     files: list[DataFile] = []
     writing: deque[Future[Sequence[DataFile]]] = deque()

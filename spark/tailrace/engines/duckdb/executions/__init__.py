@@ -1,1 +1,1 @@
-"""Take open windows through an epoch on DuckDB, in SQL alone or by the reference step."""
+"""Advance open windows by one epoch on DuckDB, either entirely in SQL or with the reference step in Python."""

@@ -1,8 +1,8 @@
-"""The common base of the executions on DuckDB: bundles are Arrow tables, and the open windows a table of the database.
+"""The base class for advancing a pipeline's open windows on DuckDB.
 
-Only the windows that a record or the clock touches go through the rules of an epoch; the others are only scanned. The
-table of open windows is a cache of the ledger's partials: after a failure between two steps it is restored from the
-ledger.
+Bundles are Arrow tables, and the open windows are a table of the database. An epoch's rules are applied only to windows
+that the epoch's records or clock affect; other windows are only scanned. The table of open windows is a cache of the
+partials in the ledger. After a failure in the middle of an epoch, the table is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from tailrace.sql.terms import Query, Relation, quoted
 class DuckResult:
     """The result of an epoch: the rows to write to the ledger, and the state after the epoch.
 
-    Where there are many rows, only a few are `computed`, and `queries` give the others, so a writer computes only one
-    file of them at a time. `read` answers a query with rows of the ledger; it works until the next epoch is consumed.
+    If an epoch has many ledger rows, `computed` contains only some of the rows, and `queries` return the others. A
+    writer then computes only one file's rows at a time. `read` runs one of these queries and returns ledger rows;
+    `read` can be used until the next epoch is consumed.
     """
 
     computed: pa.Table
@@ -42,16 +43,17 @@ class DuckResult:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All rows, computed at once."""
+        """All ledger rows of the epoch, as one table."""
         if self.read is None:
             return self.computed
         return pa.concat_tables([self.computed, *map(self.read, self.queries)])
 
 
 class DuckExecution(Stepping):
-    """A definition on a connection. A subclass takes its windows through an epoch.
+    """The execution of one pipeline's steps and windows on a DuckDB connection.
 
-    `steps` takes a bundle through the steps that DuckDB cannot take (`sql.records.selections.needs_spark`).
+    A subclass advances the pipeline's windows by an epoch. `steps` is a function that runs the definition's steps on a
+    bundle if DuckDB cannot run them (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -71,7 +73,7 @@ class DuckExecution(Stepping):
         return EpochState(None, generation)
 
     def restore(self, ledger: Relation, clock: Clock, generation: int) -> EpochState:
-        """Restore the state after the epoch of `clock` from a relation of a ledger's partials."""
+        """Restore the state as it was after the epoch of `clock`. `ledger` is a relation of a ledger's partials."""
         names = self._names
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
@@ -82,7 +84,10 @@ class DuckExecution(Stepping):
         return EpochState(clock, generation, self._count(names["state"]))
 
     def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
-        """Prepare a bundle for the step: it has the log's columns and the place of each record."""
+        """Prepare a bundle for the step.
+
+        The bundle must contain the log's columns and each record's position in its source.
+        """
         raise NotImplementedError
 
     def step(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> DuckResult:
@@ -91,11 +96,11 @@ class DuckExecution(Stepping):
 
     @property
     def holds(self) -> bool:
-        """True if open windows can hold back a later stage's watermark at all."""
+        """True if open windows can ever hold back a later stage's watermark."""
         return holds_back(self.pipeline)
 
     def onward(self, state: EpochState) -> int:
-        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the upper limit of a later stage's watermark after this state's epoch, in microseconds (rule T3)."""
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
@@ -104,7 +109,10 @@ class DuckExecution(Stepping):
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """Return when an open window may fire without a record, in microseconds of processing time; None if never."""
+        """Return the processing time, in microseconds, at which an open window may fire without a new record.
+
+        Returns None if no open window can fire without a new record.
+        """
         if state.clock is None:
             return None
         now = state.clock.processing_time
@@ -127,7 +135,7 @@ class DuckExecution(Stepping):
 
     @property
     def _by_key(self) -> bool:
-        """Whether a record touches all windows of its key, not only the windows that it is in."""
+        """True if a record affects all windows of its key, rather than only the windows that contain it."""
         return True
 
     def _clock(self, state: EpochState, clock: Clock) -> None:
@@ -135,7 +143,10 @@ class DuckExecution(Stepping):
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
     def _stepped(self, remains: str, state: EpochState, clock: Clock) -> EpochState:
-        """Replace the touched windows in the table by the ones that remain open; return the state after the epoch."""
+        """In the table of open windows, replace the affected windows with the rows of `remains`; return the new state.
+
+        The query `remains` returns those of the affected windows that stay open.
+        """
         names, execute = self._names, self.connection.execute
         own = ", ".join(map(name_of, self._types))
         awake = self._count(names["touched"])

@@ -1,6 +1,7 @@
-"""Run a definition's step on DuckDB over records that are elsewhere, where the parts of a bundle are added up.
+"""Run a definition's step on DuckDB if executors hold the bundle's records and aggregate each part of the bundle.
 
-The records are the large part of an epoch. Their partials, a row for each key and window, come to this process.
+The records are the largest data of an epoch. Only the records' partials, one row per key and window, are sent to this
+process.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _SHARE = Relation("tailrace_share")
 
 
 class PartsExecution(SqlExecution):
-    """The step as SQL over the partials of parts of a bundle; it also takes bundles that are in this process.
+    """The step in SQL over partials that were aggregated from the parts of a bundle.
 
-    `records` is the name of a part's records in its queries. `windowed_by` are the columns that tell windows apart.
+    `PartsExecution` also accepts bundles that are in this process. `records` is the name by which the queries read a
+    part's records. `windowed_by` are the columns that identify a window.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
@@ -39,18 +41,21 @@ class PartsExecution(SqlExecution):
 
     @property
     def adds_up(self) -> bool:
-        """Whether the partials of records as the log has them are enough for the rules.
+        """True if an epoch's rules need only the partials of the log's records, not the records themselves.
 
-        They are not where steps change the records, or where a finished trigger refuses records one by one.
+        The partials are not enough if steps change the records, or if a finished trigger refuses records one by one.
         """
         return not self.pipeline.each and self.pipeline.finishing != "close"
 
     def adding(self, state: EpochState) -> Query:
-        """Return the query that aggregates a part of a bundle to partials; the bundle follows `state`."""
+        """Return the query that aggregates one part of a bundle to partials.
+
+        `state` is the state before the bundle's epoch.
+        """
         return self._of_part(state, clock_before(state)).partials
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
-        """Find the schema of the partials of records with a schema."""
+        """Return the schema of the partials that are aggregated from records with the schema `records`."""
         self.connection.register(self.records, records.empty_table())
         try:
             return self.connection.execute(in_duckdb(self.adding(EpochState(None, 0)))).to_arrow_table().schema
@@ -58,19 +63,20 @@ class PartsExecution(SqlExecution):
             self.connection.unregister(self.records)
 
     def late_rows(self, state: EpochState, clock: Clock) -> Query:
-        """Return the query for the ledger rows of a part's late records in an epoch."""
+        """Return the query for the ledger rows of the late records in one part of an epoch's bundle."""
         return self._of_part(state, clock).late
 
     def _of_part(self, state: EpochState, clock: Clock) -> EpochTexts:
-        """Return the texts over a part, with an epoch's clock written out."""
+        """Return the SQL texts for one part of a bundle, with the epoch's clock as literals."""
         row = Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
         return EpochTexts(self.pipeline, {"bundle": self.records, "clock": row}, in_process=True)
 
     def put_together(self, shares: Iterable[pa.Table]) -> int:
-        """Put the partials of parts together, for the step; return their number.
+        """Collect the partials of all parts in the table that the step reads, and return the table's number of rows.
 
-        They come in shares, the first of which may be empty; no window is in two shares. Grouping takes several times
-        the memory of its result, so shares are grouped one by one. Windows that merge are grouped by the step.
+        The partials arrive in shares, and no window is in more than one share. The first share may be empty. Grouping
+        needs several times the memory of its result, so the shares are grouped one after another. If windows merge,
+        this method does not group the partials; the step does.
         """
         name = self._names["partials"]
         text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
@@ -81,7 +87,10 @@ class PartsExecution(SqlExecution):
         return self._count(name)
 
     def count_late(self, state: EpochState) -> int | None:
-        """Count the late records of the partials, once for each window; None where the partials do not say."""
+        """Return the number of late records, that is, of the records in the partials of expired windows.
+
+        Returns None for windows that merge: their partials do not show which records are late.
+        """
         if self._by_key:
             return None
         expired = is_closed(self.pipeline, "window_end", f"{state.watermark}L")
@@ -89,5 +98,8 @@ class PartsExecution(SqlExecution):
         return int(self._value(in_duckdb_once(text)))
 
     def summed(self, late: Callable[[Clock], pa.Table]) -> DuckBundle:
-        """Return the partials that were put together as a bundle; `late` is called where records may be late."""
+        """Return the collected partials as a bundle.
+
+        The step calls `late` for the ledger rows of late records if there may be any.
+        """
         return DuckBundle(pa.table({}), None, self._closest(), late)

@@ -1,4 +1,4 @@
-"""Take a bundle's records through a definition's steps on DuckDB, by a query for each step."""
+"""Run a definition's steps on a bundle's records in DuckDB. Each step in SQL is one query."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from tailrace.sql.terms import Relation
 Connection = duckdb.DuckDBPyConnection
 
 Steps: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A function that runs a definition's steps on records; it adds the column `selections.FAILED` if a step may fail."""
+"""A function that runs a definition's steps on records. The function adds the column `selections.FAILED` if a step can
+fail.
+"""
 
 
 @dataclass(frozen=True)
 class DuckBundle:
-    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds.
+    """A bundle to which the definition's steps have been applied.
 
-    `late` returns the ledger's rows of the records that came too late for an epoch of a clock; None where there are no
-    records. Where a bundle was added up elsewhere, `records` is empty.
+    `closest` is the earliest end of the windows that the bundle affects, in microseconds. `late` takes an epoch's clock
+    and returns the ledger rows of the records that are late in that epoch; `late` is None if the bundle has no records.
+    If executors aggregated the bundle, `records` is empty.
     """
 
     records: pa.Table
@@ -41,9 +44,10 @@ class DuckBundle:
 
 
 class Stepping:
-    """A definition's steps on a DuckDB connection, and the columns of the definition's ledger.
+    """The base of classes that run a definition's steps on a DuckDB connection and compute ledger rows.
 
-    `steps` runs the steps on a bundle if DuckDB cannot (`sql.records.selections.needs_spark`).
+    `steps` is a function that runs the steps on a bundle if DuckDB cannot run them
+    (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:
@@ -53,7 +57,7 @@ class Stepping:
         self._names = {"bundle": Relation(f"{self._own}_bundle")}
 
     def _prepared(self, bundle: pa.Table) -> DuckBundle:
-        """Run the definition's steps on a bundle."""
+        """Run the definition's steps on a bundle, and separate the rejected records."""
         table = self._steps(bundle)
         if not may_fail(self.definition):
             return DuckBundle(table, None)
@@ -94,5 +98,5 @@ class Stepping:
             self.connection.unregister(self._names["bundle"])
 
     def _typed(self, rows: pa.Table) -> pa.Table:
-        """Select the columns of the ledger's table and cast the rows to their types."""
+        """Select the columns of the ledger table, and cast them to the table's types."""
         return rows.select(self.schema.names).cast(self.schema)

@@ -1,4 +1,4 @@
-"""Run the reference step on DuckDB's tables, for a definition's own code that SQL cannot call."""
+"""Run the reference step, which is Python, on DuckDB's tables, for definitions with code that SQL cannot call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tailrace.sql.terms import Query, quoted
 
 
 class PythonExecution(DuckExecution):
-    """The reference step in this process, for a definition's own combiners and for its own windows that merge."""
+    """An execution that runs the reference step in this process.
+
+    It is for pipelines with user-defined combiners, or with user-defined windows that merge.
+    """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)

@@ -1,4 +1,4 @@
-"""Run a definition's step on DuckDB as SQL, with no Python code for a record or a window."""
+"""Run a definition's step on DuckDB entirely in SQL, without calling Python code for each record or window."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query
 
 MANY = 100_000
-"""The number of windows in an epoch from which their rows are not computed all at once."""
+"""If an epoch affects at least this many windows, the step does not compute all ledger rows at once."""
 
 
 def clock_before(state: EpochState) -> Clock:
-    """Return the clock by which an epoch's records are put into windows: it has the watermark before (rule M1)."""
+    """Return the clock that is used to assign an epoch's records to windows.
+
+    The clock contains the watermark from before the epoch (rule M1).
+    """
     return Clock(-1, state.watermark, 0)
 
 
 class SqlExecution(DuckExecution):
-    """A definition's step in SQL."""
+    """The execution of a definition's step in SQL."""
 
     _kind = "TABLE"
 
@@ -44,7 +47,10 @@ class SqlExecution(DuckExecution):
         return DuckBundle(taken.records, taken.rejected, self._closest(), late)
 
     def add_up(self, bundle: pa.Table, state: EpochState) -> tuple[pa.Table, bool]:
-        """Return the partials of a bundle after a state, and whether some of its records came too late."""
+        """Return the partials of a bundle, and whether some of its records are late.
+
+        `state` is the state before the bundle's epoch.
+        """
         taken = self.consume(bundle, state)
         try:
             rows = self.connection.execute(f"SELECT * FROM {self._names['partials']}").to_arrow_table()
@@ -63,8 +69,8 @@ class SqlExecution(DuckExecution):
         with in_one_transaction(self.connection):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
             later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
-            # Many transitions take more memory than all else. If windows do not merge, they are computed again for each
-            # query.
+            # Many transitions need more memory than all other data. If windows do not merge, a view computes the
+            # transitions again for each query.
             kind = "VIEW" if later and not self._by_key else "TABLE"
             if kind != self._kind:
                 execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")
@@ -81,18 +87,21 @@ class SqlExecution(DuckExecution):
         return DuckResult(rows, after, tuple(texts.ledger), self._answer) if later else DuckResult(rows, after)
 
     def _answer(self, text: Query) -> pa.Table:
-        """Return the rows of a query as the ledger has them."""
+        """Return the rows of a query, with the columns and types of the ledger."""
         return self._typed(self.connection.execute(in_duckdb(text)).to_arrow_table())
 
     def _late(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> pa.Table:
-        """Return the ledger's rows of the records that came too late for an epoch."""
-        # Partials of windows that merge do not say whether some records are late.
+        """Return the ledger rows of the records that are late in an epoch."""
+        # If windows merge, partials do not show whether some records are late.
         if bundle.late is None or not may_be_late(self.pipeline, bundle.closest, state.clock):
             return self.schema.empty_table()
         return self._typed(bundle.late(clock))
 
     def _placed(self, bundle: DuckBundle) -> DuckBundle:
-        """Add the windows that the definition's own windowing code assigns; does nothing for a windowing in SQL."""
+        """Add the windows that user-defined windowing code assigns to each record.
+
+        This base method does nothing, because the windows are assigned in SQL.
+        """
         return bundle
 
     @property
@@ -101,9 +110,9 @@ class SqlExecution(DuckExecution):
 
 
 class AssignedExecution(SqlExecution):
-    """The step as SQL over records whose windows the definition's own code assigns, in one call for each record.
+    """The step in SQL over records whose windows are assigned by user-defined code, in one call for each record.
 
-    Windows that merge do not take this execution, as they may merge by a rule of their own.
+    Windows that merge do not use this execution, because user-defined code may define its own rule for merging windows.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -119,7 +128,7 @@ class AssignedExecution(SqlExecution):
         placed = records.append_column(WINDOWS, windows)
         if reasons.null_count == len(reasons):
             return replace(bundle, records=placed)
-        # The ledger has only the place of a rejected record, and the reason.
+        # The ledger stores only a rejected record's event time, its position in its source, and the reason.
         place = [self.pipeline.log.event_time, *PLACE]
         bad = records.select(place).append_column(FAILED, reasons).filter(reasons.is_valid())
         others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]

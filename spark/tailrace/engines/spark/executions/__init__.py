@@ -1,1 +1,1 @@
-"""Take open windows through an epoch on Spark, in SQL alone or by the reference step."""
+"""Process an epoch's open windows on Spark, with SQL alone or with the reference step in Python."""

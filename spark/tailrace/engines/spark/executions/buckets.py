@@ -1,8 +1,9 @@
-"""Have the executors' Python take state and records through an epoch, a bucket of keys at a time.
+"""Process an epoch's state and records in the executors' Python, one bucket of keys at a time.
 
-State and records are brought together by a hash of the key: Python is called once for a bucket, not for a key or a
-record, with Arrow tables of both. Where a key has no record and nothing is due, its state rests: no Python worker sees
-it (MillWheel, 4.1: a computation runs for a key when a record or a timer comes).
+The state and the records are grouped by a hash of the key. Python is called once per bucket, rather than per key or
+record, with two Arrow tables: the bucket's state, and the bucket's records. A key's state rests if the key has no
+record and nothing is due: then no Python worker reads it (MillWheel, 4.1: a computation runs for a key when a record or
+a timer arrives).
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from tailrace.engines.spark.workers.python_tasks import over_group
 from tailrace.sql.terms import Condition, quoted
 
 BUCKETS = 16
-"""The number of buckets of keys, and of Python calls in an epoch. The state of a bucket is in memory at once."""
+"""The number of buckets of keys, which is also the number of Python calls per epoch.
+
+A Python call has the state of a whole bucket in memory.
+"""
 
 BUCKET = "_bucket"
 
 _BROUGHT, _TOUCHED = "_brought", "_touched"
 
 BucketCall: TypeAlias = Callable[[pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
-"""A function from the state and the records of a bucket to the state after an epoch and rows of the ledger."""
+"""A function from a bucket's state and records to the bucket's state after the epoch and its ledger rows."""
 
 
 def bucket_term(key: Sequence[str]) -> str:
@@ -36,10 +40,10 @@ def bucket_term(key: Sequence[str]) -> str:
 
 
 def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
-    """Return the distinct keys of an epoch's records; the first job that reads these keys computes them."""
+    """Return the distinct keys of an epoch's records. The first job that reads the keys computes them."""
     keys = records.selectExpr(*map(quoted, key), f"true AS {_BROUGHT}").distinct()
-    # Checkpointed because Spark would otherwise read a bundle's source again when the bundle is joined with itself,
-    # cached or not.
+    # The keys are checkpointed, because Spark would otherwise read the bundle's source twice when the bundle is joined
+    # with its own keys, even if the bundle is cached.
     return keys.localCheckpoint(eager=False)
 
 
@@ -48,8 +52,8 @@ def split_state(
 ) -> tuple[DataFrame, DataFrame]:
     """Split a state into the rows that an epoch touches and the rows that rest.
 
-    `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition that a row is touched without a
-    record, on the columns of the state and of `clock`, which has one row.
+    `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition under which an epoch touches a
+    row without a record. The condition is over the columns of the state and of `clock`, which has one row.
     """
     own = [quoted(name) for name in state.columns]
     judged = state.crossJoin(clock).selectExpr(*own, f"COALESCE({due}, true) AS {_TOUCHED}")
@@ -60,7 +64,10 @@ def split_state(
 
 
 class BucketStep:
-    """The frame of a step of Python's: rows with two structs, `state` and `ledger`, one of which is null."""
+    """Builds the data frame of a step in Python.
+
+    A row of the frame has two structs, `state` and `ledger`, of which one is null.
+    """
 
     def __init__(self, spark: SparkSession, state: StructType, ledger: StructType) -> None:
         self._spark, self._state, self._ledger = spark, state, ledger
@@ -70,7 +77,10 @@ class BucketStep:
     def frame(
         self, state: DataFrame, records: DataFrame, call: BucketCall, resting: DataFrame | None = None
     ) -> DataFrame:
-        """Return the frame of a call over each bucket of state and records, followed by the state that rests."""
+        """Call a function on each bucket of state and records, and return the resulting frame.
+
+        If `resting` is given, the resting state is appended to the frame.
+        """
         schema = to_arrow_schema(self._schema)
 
         def called(left: pa.Table, right: pa.Table) -> pa.Table:
@@ -81,19 +91,22 @@ class BucketStep:
         if resting is None:
             return made
         rests, nothing = F.struct(*map(quoted, self._state.fieldNames())), F.lit(None).cast(self._ledger)
-        # Coalesced, as each epoch adds the partitions of the frame to the partitions of the resting rows.
+        # The resting rows are coalesced; otherwise their number of partitions would grow with each epoch.
         few = resting.coalesce(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
         return made.unionAll(few.select(rests.alias("state"), nothing.alias("ledger")))
 
     @staticmethod
     def parts(made: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Return the rows of the ledger and the state of a frame, apart."""
+        """Split a frame of this step into the ledger rows and the state, and return the two frames."""
         ledger, state = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         return ledger, state
 
 
 def _as_pairs(schema: pa.Schema, state: pa.Table, ledger: pa.Table) -> pa.Table:
-    """Combine rows of the state and of the ledger in one table: two struct columns, one of them null in each row."""
+    """Combine rows of the state and of the ledger into one table with two struct columns.
+
+    In each row, one of the two columns is null.
+    """
     parts = []
     for name, part in (("state", state), ("ledger", ledger)):
         rows = part.to_struct_array()

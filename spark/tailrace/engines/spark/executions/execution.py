@@ -1,7 +1,7 @@
-"""The common base of the executions on Spark: a bundle and the open windows become ledger rows and the next state.
+"""The base of all executions on Spark: a bundle and the open windows become ledger rows and the next state.
 
-The open windows are a frame with the state columns of `model.step.transition`, whichever execution made them. So a
-ledger's partials restore the state of any execution.
+The open windows are a data frame with the state columns of `model.step.transition`. All executions use the same
+columns, so every execution can restore its state from the partials in a ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tailrace.sql.records.selections import FAILED, may_fail
 
 @dataclass(frozen=True)
 class PreparedBundle:
-    """A bundle after the definition's steps: the records, the rejected records, and the checkpoints of both."""
+    """A bundle after the definition's steps: accepted records, rejected records, and the checkpoints of both."""
 
     records: DataFrame
     rejected: DataFrame | None = None
@@ -37,13 +37,13 @@ class PreparedBundle:
 
 @dataclass(frozen=True)
 class BundlePartials:
-    """The result of an epoch's first job: the partials of its bundle, or its records where Python takes the step.
+    """The result of an epoch's first job: the bundle's partials, or the bundle's records if the step runs in Python.
 
-    `closest` and `furthest` are the ends of the first and the last window in microseconds; None for an empty bundle,
-    or where the execution does not need them. `rejected` has the records that a step rejected, `held` the checkpoints
-    that the frames depend on. `reach` says which resting windows the partials can meet; None where no window rests.
-    `count` is the number of partials, 0 where it is not counted. `records` is the number of records in the bundle, and
-    `late` whether some came too late; both are None where they are not known.
+    `closest` and `furthest` are the end times of the first and the last window, in microseconds. Both are None if the
+    bundle is empty or the execution does not need them. `rejected` are the records that a step rejected. `held` are the
+    checkpoints that the frames depend on. `reach` says which resting windows the partials can touch; it is None if no
+    window rests. `count` is the number of partials, or 0 if they were not counted. `records` is the number of records
+    in the bundle. `late` says whether any record arrived too late. `records` and `late` are None if they are not known.
     """
 
     partials: DataFrame
@@ -59,11 +59,12 @@ class BundlePartials:
 
 @dataclass(frozen=True)
 class SparkResult:
-    """The result of an epoch: the ledger's rows, computed when they are written, and the state after the epoch.
+    """The result of an epoch: the ledger rows, which are computed when they are written, and the state after the epoch.
 
-    `partials` is the number of partials behind the rows, which is at most the number of rows; 0 where it is not
-    counted. `ends` are the ends of the first and the last window in the rows, in microseconds; `most` is a bound on
-    the number of windows and late records in the rows. Both are None where they are not known.
+    `partials` is the number of partials from which the rows are computed, or 0 if they were not counted; there are at
+    least as many rows. `ends` are the end times of the first and the last window in the rows, in microseconds. `most`
+    is an upper bound on the number of windows and late records in the rows. `ends` and `most` are None if they are not
+    known.
     """
 
     rows: DataFrame
@@ -74,10 +75,10 @@ class SparkResult:
 
 
 class SparkExecution:
-    """A definition executed in a Spark session: it applies bundles to open windows, one epoch after another."""
+    """Executes a definition in a Spark session: it applies bundles to the open windows, one epoch after another."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
-        """Take a definition; `rest` moves its windows to files where too many are open."""
+        """Prepare the execution of a definition; `rest` moves open windows to files if there are too many of them."""
         self.spark, self.pipeline, self.rest = spark, pipeline, rest
         self.rows = Rows(pipeline)
 
@@ -87,11 +88,12 @@ class SparkExecution:
         return OpenWindows(empty_frame(self.spark, self._state_schema()), None, generation)
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
-        """Restore the state after the epoch of `clock` from a ledger that has at most `partials` partials."""
+        """Restore the state after the epoch of `clock` from a ledger with at most `partials` partials."""
         self.rest.begin()
         text = partial(self.rows.within_reach, watermark=clock.watermark)
         if partials > self.rest.most:
-            # In parts small enough for a task, each with all partials of its windows.
+            # The partials are spread over parts that are small enough for a task. Each part has all partials of its
+            # windows.
             spread = self.rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
             return self.rest.restored(query_frame(self.spark, spread, text), clock, generation, partials)
         windows, count = checkpoint(query_frame(self.spark, ledger, text), F.lit(True), eager=True)
@@ -100,8 +102,9 @@ class SparkExecution:
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
         """Prepare a bundle for the step.
 
-        The bundle has the log's columns and the place of each record; a later stage's also has each record's sign.
-        `files` are the log's files that hold the same records and no others, if there are such files.
+        The bundle has the log's columns and the position of each record. The bundle of a later stage also has each
+        record's sign. `files` are log files that hold exactly the records of the bundle, or None if there are no such
+        files.
         """
         raise NotImplementedError
 
@@ -115,7 +118,7 @@ class SparkExecution:
         return PreparedBundle(good.drop(FAILED), bad, held)
 
     def _with_rejected(self, rows: DataFrame, bundle: BundlePartials, clock: Clock) -> DataFrame:
-        """Append the ledger rows of rejected records to the other rows."""
+        """Append the ledger rows for the bundle's rejected records to `rows`."""
         if bundle.rejected is None:
             return rows
         rejected = query_frame(self.spark, bundle.rejected, lambda view: self.rows.of_rejected(view, clock))
@@ -123,7 +126,7 @@ class SparkExecution:
 
     @property
     def holds(self) -> bool:
-        """True if open windows can hold back a later stage's watermark at all."""
+        """True if open windows of this definition can ever hold back a later stage's watermark."""
         return holds_back(self.pipeline)
 
     def onward(self, state: OpenWindows) -> int:
@@ -136,9 +139,9 @@ class SparkExecution:
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def step(self, state: OpenWindows, bundle: BundlePartials, clock: Clock) -> SparkResult:
-        """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
+        """Apply an epoch's bundle and clock to the open windows. Raises `ClockError` if the clock goes back.
 
-        Nothing is computed yet: the first action on the result's `rows` computes the rows and the next state.
+        This call computes nothing yet: the first action on the result's `rows` computes the rows and the next state.
         """
         raise NotImplementedError
 

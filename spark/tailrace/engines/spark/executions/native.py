@@ -1,8 +1,8 @@
-"""The native execution: an epoch is two Spark jobs, with no Python code for a record or a window.
+"""The native execution: an epoch is two Spark jobs, and no Python code runs for a record or a window.
 
-The first job aggregates the bundle to partials. The second takes the open windows through the epoch; its result gives
-the ledger's rows and the next state. State and transitions are checkpointed on the executors, so a plan does not grow
-with the number of epochs.
+The first job aggregates the bundle to partials. The second job applies the partials and the clock to the open windows;
+it yields the ledger's rows and the next state. The state and the transitions are checkpointed on the executors, so
+query plans do not grow with the number of epochs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tailrace.sql.terms import Query, Relation
 
 
 class Native(SparkExecution):
-    """A definition as SQL in a Spark session."""
+    """An execution that runs a definition as SQL in a Spark session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)
@@ -53,7 +53,7 @@ class Native(SparkExecution):
         self._texts = EpochTexts(pipeline, self._views, in_process=False)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
-        """Aggregate a bundle to partials. `bundle` has the log's columns and the place of each record."""
+        """Aggregate a bundle to partials. `bundle` has the log's columns and the position of each record."""
         prepared, state = self._prepared(bundle), self.rest.settled(state)
         prepared.records.createOrReplaceTempView(self._views["bundle"])
         self._clock_before(state)
@@ -66,7 +66,7 @@ class Native(SparkExecution):
         return BundlePartials(partials, closest, furthest, prepared.rejected, (partials, *prepared.held), reach, count)
 
     def consume_here(self, bundle: pa.Table, state: OpenWindows, here: SqlExecution) -> BundlePartials:
-        """Aggregate a small bundle in this process: Spark would take longer to plan that than to do it."""
+        """Aggregate a small bundle in this process, because Spark would need more time to plan the query."""
         schema = self._partial_schema(bundle, state)
         rows, late = here.add_up(bundle, EpochState(state.clock, state.generation))
         if late or self.pipeline.finishing == "close":
@@ -83,16 +83,16 @@ class Native(SparkExecution):
         )
 
     def adds_up_here(self, state: OpenWindows) -> bool:
-        """Tell whether this process may aggregate a bundle: no window rests, and SQL puts records into windows."""
+        """Return True if this process may aggregate a bundle: no window rests, and SQL assigns records to windows."""
         return self._by_sql and self.rest.settled(state).resting is None
 
     @property
     def _by_sql(self) -> bool:
-        """Whether SQL alone puts the log's own records into windows."""
+        """True if the definition has no steps, so SQL assigns the log's own records to windows."""
         return not self.pipeline.each
 
     def _partial_schema(self, bundle: pa.Table, state: OpenWindows) -> pa.Schema:
-        """Return the columns of partials as Spark has them."""
+        """Return the columns and types that partials have on Spark."""
         if self._schema is None:
             frame_of(self.spark, bundle.slice(0, 0)).createOrReplaceTempView(self._views["bundle"])
             self._clock_before(state)
@@ -102,13 +102,14 @@ class Native(SparkExecution):
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
     ) -> tuple[DataFrame, dict[str, Any]]:
-        """Compute a bundle's partials, by the executors' Python where that is possible, and aggregates over them."""
+        """Compute a bundle's partials, in the executors' Python if possible; return them with aggregates over them."""
 
         def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
             observed = ObservedCounts(frame, *aggregates)
             return observed.rows.localCheckpoint(storageLevel=storage_level(rows)), observed.read()
 
-        # No file has the records that steps make, and the watermark judges windows before they merge.
+        # The executors' Python reads log files. The files do not contain the records that steps make. If windows merge,
+        # each record has to be compared with the watermark before its window is merged.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
             schema = to_arrow_schema(by_spark.schema)
             parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
@@ -141,23 +142,23 @@ class Native(SparkExecution):
         return SparkResult(rows, onward, bundle.count, ends, self._most(state, bundle))
 
     def _any_late(self, state: OpenWindows, bundle: BundlePartials) -> bool:
-        """Tell whether records came too late, or may have where that is not known."""
+        """Return True if some records arrived too late, or if some may have and it is not known whether they did."""
         if bundle.late is not None:
             return bundle.late
         return may_be_late(self.pipeline, bundle.closest, state.clock)
 
     def _most(self, state: OpenWindows, bundle: BundlePartials) -> int | None:
-        """Return a bound on the number of windows and late records of an epoch; None where there is none."""
+        """Return an upper bound on the number of windows and late records of an epoch, or None if no bound is known."""
         if state.resting is not None or bundle.records is None or (state.clock is not None and state.count is None):
             return None
         there = 0 if state.count is None else state.count()
         if self._any_late(state, bundle) or self.pipeline.finishing == "close":
-            # A late record is late for each of its windows.
+            # A late record counts once for each of its windows.
             return there + bundle.count + bundle.records if self.pipeline.where.merges else None
         return there + bundle.count
 
     def _clock_before(self, state: OpenWindows) -> None:
-        """Make the view of the clock by which records are put into windows; see `EpochState.watermark`."""
+        """Create the view of the clock with which records are assigned to windows; see `EpochState.watermark`."""
         self._clock_view(state, Clock(-1, state.clock.watermark if state.clock else BEGINNING, 0))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
@@ -166,7 +167,7 @@ class Native(SparkExecution):
 
 
 def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
-    """Return the ends of the first and the last window that an epoch can change; None where they are not known."""
+    """Return the end times of the first and the last window that an epoch can change, or None if they are not known."""
     if state.resting is not None or (state.clock is not None and state.ends is None) or bundle.furthest is None:
         return None
     there = None if state.ends is None else state.ends()
@@ -176,9 +177,10 @@ def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
 
 
 class Assigned(Native):
-    """The step as SQL over records whose windows the definition's own code assigns, in one call for each record.
+    """An execution that runs the step as SQL, after the definition's own code has assigned windows to each record.
 
-    Windows that merge do not take this execution, as they may merge by a rule of their own.
+    The code is called once per record. Windows that merge do not use this execution, because custom code may merge them
+    by a rule of its own.
     """
 
     @property
@@ -190,7 +192,8 @@ class Assigned(Native):
         where = keep_clause(pipeline)
         records = query_frame(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
-        # Checkpointed, so the code is called once for a record although partials and late records are read apart.
+        # The result is checkpointed, so the code is called only once per record, although two queries read it: for the
+        # partials and for the late records.
         placed = records.mapInArrow(over_batches(assigning_calls(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
         place = [pipeline.log.event_time, *PLACE, FAILED]

@@ -1,4 +1,4 @@
-"""Count the rows of a frame with the action that first computes them."""
+"""Count the rows of a data frame in the same Spark action that first computes the frame."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame, Observation
 
 
 class ObservedCounts:
-    """Aggregates over a frame that are computed with the first action on `rows`, without another job.
+    """Aggregates over a data frame. The first action on `rows` computes the aggregates, so they need no separate job.
 
-    Spark drops them from its plan where it finds at run time that a cached frame below them is empty, for which an
-    empty file is enough. Then a query computes them.
+    Spark removes the aggregates from its plan if it finds at run time that a cached frame below them is empty; an empty
+    file is enough for that. Then a separate query computes the aggregates.
     """
 
     def __init__(self, frame: DataFrame, *aggregates: Column) -> None:
@@ -20,7 +20,7 @@ class ObservedCounts:
         self.rows = frame.observe(self._seen, *aggregates)
 
     def read(self) -> dict[str, Any]:
-        """Return the values by name; this waits until `rows` is computed."""
+        """Return the aggregates' values by name; wait until `rows` has been computed."""
         try:
             return self._seen.get
         except Py4JJavaError:

@@ -1,4 +1,4 @@
-"""Hold the open windows of a fold on Spark between two epochs, in checkpoints."""
+"""Keep the open windows of a fold on Spark in checkpoints from one epoch to the next."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from tailrace.model.base.clock import Clock
 class OpenWindows:
     """The open windows between two epochs, with the clock of the last epoch.
 
-    `held` are the checkpoints behind the windows. `count` returns the number of `windows`; it is None where they are
-    not counted. Windows that rest in files are in `resting`, not in `windows`. `ends` returns the first and the last
-    end of `windows` in microseconds, None for no windows; it is None where the ends are not known.
+    `held` are the checkpoints that the windows depend on. `count` returns the number of rows in `windows`; `count` is
+    None if the rows are not counted. Windows that rest in files are in `resting` instead of `windows`. `ends` returns
+    the first and the last end time in `windows`, in microseconds, or None if there are no windows; `ends` itself is
+    None if the end times are not known.
     """
 
     windows: DataFrame
@@ -34,31 +35,31 @@ class OpenWindows:
     ends: Callable[[], tuple[int, int] | None] | None = None
 
     def open(self) -> int:
-        """Return the number of open windows, with the resting ones, after they were computed."""
+        """Return the number of open windows, including resting windows. The windows must have been computed."""
         assert self.count is not None
         return self.count() + (0 if self.resting is None else self.resting.count())
 
     def forget(self) -> None:
-        """Free the checkpoints, once the next state is computed.
+        """Free the checkpoints of this state; call this after the next state has been computed.
 
-        Spark itself frees them only when the JVM collects garbage: by then the checkpoints of many epochs have piled
-        up.
+        Spark itself frees checkpoints only when the JVM collects garbage. By then, the checkpoints of many epochs have
+        piled up.
         """
         for frame in self.held:
             free(frame)
 
 
 def free(frame: DataFrame) -> None:
-    """Unpersist a checkpointed data frame; PySpark has no public method for this, hence `_jdf`."""
+    """Unpersist a checkpointed data frame. PySpark has no public method for this, so the call uses `_jdf`."""
     frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 @contextmanager
 def without_constraints(spark: SparkSession) -> Iterator[None]:
-    """Have Spark keep no constraints on the columns of frames that are checkpointed in the block.
+    """Turn off Spark's constraint propagation for the frames that are checkpointed in the block.
 
-    The constraints may name columns that Spark has replaced, and the planning of a UNION of such frames then fails with
-    "key not found". Several folds of a session may be in such a block at once.
+    Spark's constraints may name columns that Spark has replaced; the planning of a UNION of such frames then fails with
+    "key not found". Several folds that share a session may be in such a block at the same time.
     """
     session = id(spark._jsparkSession)
     with _lock:
@@ -79,16 +80,18 @@ def without_constraints(spark: SparkSession) -> Iterator[None]:
 _CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _asking: dict[int, tuple[int, str]] = {}
 _lock = Lock()
-"""The number of blocks in each session, with the setting before them; and the lock for changing these."""
+"""The lock for `_asking`, which has each session's number of open blocks and the setting from before the first
+block.
+"""
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """The windows that remain in a frame: a call returns their number, once the frame was computed.
+    """The windows of a frame that remain open: calling this object returns their number, after the frame was computed.
 
-    Spark gives out observed metrics with an action on the observed frame, but here the action is on a frame of its
-    checkpoint. So the metrics are read from the execution of the observed frame: PySpark has no public call for that,
-    hence `_jdf`.
+    Spark publishes observed metrics when an action runs on the observed frame, but here the action runs on a frame of
+    its checkpoint. The metrics are therefore read from the query execution of the observed frame. PySpark has no public
+    call for that, so the code uses `_jdf`.
     """
 
     watched: DataFrame
@@ -97,7 +100,7 @@ class Remaining:
         return int(self._metrics().getLong(0))
 
     def ends(self) -> tuple[int, int] | None:
-        """Return the first and the last end of the windows, in microseconds; None for no windows."""
+        """Return the first and the last end time of the remaining windows, in microseconds, or None if none remain."""
         found = self._metrics()
         return (int(found.getLong(1)), int(found.getLong(2))) if found.getLong(0) else None
 
@@ -106,21 +109,22 @@ class Remaining:
 
 
 MANY = 200_000
-"""The number of an epoch's rows from which the ways for many rows pay off."""
+"""The number of rows per epoch from which the methods for many rows are faster."""
 
 
 def storage_level(rows: int) -> StorageLevel:
-    """Return the storage of a checkpoint by its number of rows: many rows go to files, which spares the heap."""
+    """Return the storage level for a checkpoint of this many rows: many rows go to disk, which saves heap memory."""
     return StorageLevel.DISK_ONLY if rows >= MANY else StorageLevel.MEMORY_AND_DISK
 
 
 def checkpoint(
     frame: DataFrame, remains: Column, *, eager: bool = False, end: str = "window_end", rows: int = 0
 ) -> tuple[DataFrame, Remaining]:
-    """Checkpoint a frame with the first job that needs it.
+    """Checkpoint a frame when the first job needs it, and count its rows that remain.
 
-    Return it, and the windows that remain: its rows where `remains`. `end` is the column of a window's end. `eager`
-    computes the frame at once. `rows` is the minimum number of its rows.
+    Returns the checkpointed frame and the remaining windows, which are the rows that meet the condition `remains`.
+    `end` is the column with the end of a window. `eager` computes the frame at once. `rows` is the minimum number of
+    rows that the frame is known to have.
     """
     ends = F.when(remains, F.col(end))
     watched = frame.observe("remaining", F.count_if(remains).alias("windows"), F.min(ends), F.max(ends))

@@ -1,7 +1,8 @@
-"""Take a bundle's records through a definition's steps on Spark, and query frames.
+"""Run a definition's steps on a bundle's records on Spark, and query data frames.
 
-The expressions of `Derive` are SQL, whichever execution the definition takes. A Python function is called in the
-executors' Python, with Arrow batches. A record for which a function fails goes on with the reason in another column.
+The expressions of `Derive` are SQL in every execution. A step's Python function is called in the executors' Python with
+Arrow batches. If the function fails for a record, the record is kept, and another column has the reason for the
+failure.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ Text = TypeVar("Text", Query, Relation)
 
 
 class StepError(TailraceError, RuntimeError):
-    """A function of a DataFrame returned other columns than its step declares."""
+    """Raised if a step's function on data frames returns columns other than those that the step declares."""
 
 
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
-    """Take records through the definition's steps; they keep their places in the source.
+    """Run the definition's steps on a frame of records. Each record keeps its position in the source.
 
-    Where a step may fail, the result has the column `FAILED`.
+    If a step can fail, the result has the column `FAILED`.
 
-    Raises `StepError` where a function of a DataFrame returns other columns than its step declares.
+    Raises `StepError` if a step's function on data frames returns columns other than those that the step declares.
     """
     types, columns = pipeline.log.columns, frame.columns
     if pipeline.each and not any(isinstance(one, Each | SparkFrame) for one in pipeline.each):
@@ -48,10 +49,12 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
 
 
 def hold_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Return prepared records that are read twice, for the accepted and for the rejected ones, and their checkpoints.
+    """Make sure that the steps' Python functions run once, although the prepared records are read twice.
 
-    With a checkpoint, a function is called once for a record. Steps in SQL are computed again with each reading, for
-    the columns that it needs.
+    The accepted and the rejected records are read by separate queries. Returns the frame to read and its checkpoints.
+
+    The frame is checkpointed if a step is a Python function, so the function is called only once per record. Steps in
+    SQL are not checkpointed: each of the two queries computes the columns that it needs.
     """
     if not any(isinstance(one, Each) for one in definition.each):
         return frame, ()
@@ -70,7 +73,7 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
             lambda view: _given(step_query(step, view, types, columns, failing=FAILED in columns)),
         )
     if FAILED in frame.columns:
-        # Failed records bypass the step, because the step might drop them.
+        # Records that failed in an earlier step bypass this step, because this step might drop them.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), step, types, place)
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
     result = step.function(frame)
@@ -88,23 +91,26 @@ def _given(text: Text | None) -> Text:
 
 
 def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
-    """Call a Python function on the records, except on records that failed in an earlier step."""
+    """Call a step's Python function on the records, except on records that failed in an earlier step."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
     schema = StructType([*fields, *schema_of(step.gives).fields, StructField(FAILED, StringType())])
     return frame.mapInArrow(over_batches(step_calls(step, dict(types), to_arrow_schema(schema))), schema)
 
 
 def query_frame(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
-    """Query a frame: `text` writes the query over a view, which exists only during this call."""
+    """Run a query on a data frame.
+
+    `text` returns the query for a view of the frame. The view exists only during this call.
+    """
     with view_frame(spark, frame) as view:
         return spark.sql(text(view))
 
 
 @contextmanager
 def view_frame(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
-    """Name a view of a frame for the duration of the block."""
+    """Create a view of a data frame, and drop the view at the end of the block."""
     view = Relation(f"tailrace_{uuid.uuid4().hex[:8]}")
-    # Not a view of the frame itself, as dropping a view uncaches its frame.
+    # The view is of a filtered frame, because dropping a view of `frame` itself would remove `frame` from the cache.
     frame.where("true").createOrReplaceTempView(view)
     try:
         yield view
@@ -120,10 +126,10 @@ def schema_of(types: Mapping[str, str]) -> StructType:
 
 
 def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
-    """Make a frame without rows, of a schema or its DDL, in such a way that Spark does not know that it is empty.
+    """Create an empty data frame with this schema (or its DDL), without letting Spark know that the frame is empty.
 
-    PySpark would use Python workers to make a frame of an empty list, hence `_jsparkSession`. Where Spark knows that a
-    frame is empty, it plans an epoch differently, and uses half as much heap again.
+    The code uses `_jsparkSession`, because PySpark would use Python workers to create a frame from an empty list. If
+    Spark knows that a frame is empty, Spark plans an epoch differently, and needs half as much heap again.
     """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(fields, StructType)
@@ -132,7 +138,7 @@ def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
 
 
 def _ddl(type: str) -> str:
-    """Write a type for Spark, with quoted names of fields.
+    """Write a column type in Spark's DDL, with the names of struct fields quoted.
 
     >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
     'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'

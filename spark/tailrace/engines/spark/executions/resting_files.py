@@ -1,11 +1,12 @@
-"""Keep resting windows in files of the lake: an epoch reads the ones that it touches, and no executor holds the others.
+"""Keep resting windows in files of the lake, so executors hold only the windows that an epoch touches.
 
-The files are of an Iceberg table beside the ledger, in buckets by a hash of the key, and sorted by the windows' ends:
-an epoch reads the buckets of its keys and the row groups of its windows. A state has a snapshot of the table, and the
-windows that were taken out of the snapshot since (`RestingState`), so later writes do not change it. When windows
-return to the table, the windows that were taken out are deleted by position. Buckets with many files, or with mostly
-deleted rows, are rewritten a few at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The ledger is the
-truth: a fold removes its table when it ends, and maintenance removes the table of a fold that died.
+The files belong to an Iceberg table next to the ledger. The table is partitioned into buckets by a hash of the key, and
+each file is sorted by the windows' end times. An epoch reads the buckets of its keys, and in them the row groups that
+may have its windows. A state refers to a snapshot of the table and to the windows that were taken out since that
+snapshot (`RestingState`), so later writes do not change the state. When windows return to the table, the rows of the
+windows that were taken out are deleted by position. Buckets with many files, or with mostly deleted rows, are rewritten
+a few at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The table is only a copy of what the ledger has: a
+fold removes its table when the fold ends, and maintenance removes the table of a fold that crashed.
 """
 
 from __future__ import annotations
@@ -38,31 +39,35 @@ from tailrace.sql.terms import ALWAYS, Condition, Relation, quoted
 BUCKET = "_bucket"
 
 A_BUCKET = 500_000
-"""The intended number of windows in a bucket; with four times as many, a table is made again with more buckets."""
+"""The intended number of windows per bucket. If there are four times as many, the windows move to a new table with more
+buckets.
+"""
 
 FEWEST, MOST = 4, 64
-"""The minimum and the maximum number of buckets in a table; an epoch notes its buckets in as many bits as the
-maximum."""
+"""The minimum and the maximum number of buckets in a table. An epoch marks the buckets that it needs in a 64-bit
+number.
+"""
 
 FEW = 1_000_000
-"""The maximum number of rows that are broadcast to all tasks that read the files."""
+"""The maximum number of rows that Spark broadcasts to all tasks that read the files."""
 
 FILES = 8
-"""The number of files in a bucket beyond which the bucket is rewritten when its turn comes."""
+"""The number of files above which a bucket may be rewritten."""
 
 _KEPT = 4
-"""The number of snapshots that are kept: an epoch that is not published is stepped again from an earlier snapshot."""
+"""The number of snapshots that are kept. If an epoch is not published, it is stepped again from an earlier snapshot."""
 
 _ROW_GROUP = 4 * 2**20
-"""The bytes of a row group, the part of a file that is read or skipped."""
+"""The size in bytes of a row group. A query reads or skips a row group as a whole."""
 
 
 @dataclass(frozen=True)
 class RestingState:
-    """The resting windows: the windows of a table's snapshot, without the windows that epochs have taken out since.
+    """The resting windows: those of a table's snapshot, except the windows that epochs have taken out since.
 
-    `rows` is the number of windows in the snapshot. `taken` are the windows that each epoch took out, and `counts`
-    return their numbers, once they were computed.
+    `rows` is the number of windows in the snapshot. `taken` has one frame per epoch, with the windows that the epoch
+    took out. `counts` has one function per frame, which returns the frame's number of windows after the frame was
+    computed.
     """
 
     table: str
@@ -77,19 +82,19 @@ class RestingState:
         return self.rows - self.gone()
 
     def gone(self) -> int:
-        """Return the number of windows that were taken out of the snapshot."""
+        """Return the number of windows that epochs have taken out of the snapshot."""
         return sum(count() for count in self.counts)
 
     def less(self, taken: DataFrame, count: Callable[[], int]) -> RestingState:
-        """Return the resting windows after more windows are taken out; `count` returns the number of these."""
+        """Return the resting windows without the windows in `taken`; `count` returns how many `taken` has."""
         return replace(self, taken=(*self.taken, taken), counts=(*self.counts, count))
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The reach of an epoch's records: their number, the bounds of their windows, and the buckets of their keys.
+    """What an epoch's records can touch: the number of records, the bounds of their windows, and their keys' buckets.
 
-    `buckets` has a bit for each bucket. The bounds are None where the records have no windows yet.
+    `buckets` has one bit per bucket. The bounds are None if the records have not been assigned to windows yet.
     """
 
     records: int
@@ -100,10 +105,13 @@ class Reach:
 
 
 class RestingFiles:
-    """The tables of one fold's resting windows, one at a time."""
+    """The tables with one fold's resting windows; only the newest table is in use."""
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, kind: str) -> None:
-        """Make no table yet; `kind` is a part of its name, which is different for streams and for replays."""
+        """Initialize without creating any table.
+
+        `kind` is a part of the table's name, and differs between streams and replays.
+        """
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self._prefix = f"{pipeline.name}__{kind}_"
         self._types = state_types(pipeline)
@@ -111,7 +119,7 @@ class RestingFiles:
         self._tables: list[str] = []
 
     def made(self, rows: DataFrame, expected: int) -> RestingState:
-        """Write windows to a new table; `expected` is their approximate number."""
+        """Write windows to a new table. `expected` is the approximate number of windows."""
         buckets = min(MOST, max(FEWEST, 1 << (expected // A_BUCKET).bit_length()))
         table = f"{self._prefix}{uuid.uuid4().hex[:8]}"
         self.lake.ensure(self._contract(table))
@@ -120,7 +128,7 @@ class RestingFiles:
         return self._standing(table, buckets)
 
     def returned(self, resting: RestingState, rows: DataFrame) -> RestingState:
-        """Return windows to the table, in place of the windows that were taken out of it."""
+        """Write windows back to the table, and delete from the table the windows that were taken out."""
         total = resting.count()
         if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
             both = self.live(resting).unionByName(rows.selectExpr(*map(quoted, self._types)))
@@ -140,18 +148,21 @@ class RestingFiles:
         return self._standing(resting.table, resting.buckets)
 
     def live(self, resting: RestingState) -> DataFrame:
-        """Return the resting windows."""
+        """Return the windows that rest now."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
     def read(self, resting: RestingState, where: str = "true") -> DataFrame:
-        """Read the snapshot's windows that meet a condition on bounds and buckets; other files are skipped."""
+        """Read those windows of the snapshot that meet a condition on their bounds and buckets.
+
+        Files that have no such window are skipped.
+        """
         reader = self.spark.read.format("iceberg").option("versionAsOf", resting.snapshot)
         rows = reader.load(self.lake.identifier(resting.table)).where(where)
         return rows.selectExpr(*map(quoted, self._types))
 
     def reach(self, resting: RestingState, *, windows: bool) -> tuple[Column, ...]:
-        """List the aggregates that make a `Reach` from an epoch's records, or from their keys."""
+        """Return the aggregates that compute a `Reach` from an epoch's records or from the records' keys."""
         bits = f"BIT_OR(SHIFTLEFT(1L, {self._bucket(resting.buckets)}))"
         found = [F.count(F.lit(1)).alias("records"), F.expr(bits).alias("buckets")]
         if windows:
@@ -169,9 +180,9 @@ class RestingFiles:
         *,
         by_key: bool,
     ) -> DataFrame:
-        """Return the windows of the snapshot that records meet or the clock changes, even if they were taken out.
+        """Return the snapshot's windows that records touch or the clock changes, including windows already taken out.
 
-        The clock changes no window that ends at `until` or later; None where it may change any window.
+        The clock changes no window that ends at `until` or later. If `until` is None, the clock may change any window.
         """
         parts, pipeline = [], self.pipeline
         soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
@@ -191,23 +202,23 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, parts)
 
     def changed(self, resting: RestingState, clock: DataFrame, after: int) -> DataFrame:
-        """Return the windows of the snapshot that the clock changes, of those that end at `after` or later."""
+        """Return the windows of the snapshot that end at `after` or later and that the clock changes."""
         with view_frame(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
              view_frame(self.spark, clock) as now:  # fmt: skip
             return self.spark.sql(windows_changed_by_clock(self.pipeline, state, now, None, by_key=True))
 
     def taken_out(self, resting: RestingState, found: DataFrame) -> DataFrame:
-        """Return the found windows that were not taken out of the snapshot, partitioned like the state."""
+        """Return those windows of `found` that are still in the snapshot, partitioned like the state."""
         rows = self._less(found, resting) if resting.taken else found
         by = [F.col(name) for name in [*self.pipeline.key, *SPAN]]
         return rows.repartition(*by)
 
     def close(self) -> None:
-        """Remove the tables."""
+        """Remove this fold's tables."""
         self._drop(self._tables)
 
     def drop_others(self) -> None:
-        """Remove the tables of earlier streams of this definition, which the lease of this stream has fenced off."""
+        """Remove the tables of earlier streams of this definition. This stream's lease has fenced these streams off."""
         mine = re.compile(rf"{re.escape(self._prefix)}[0-9a-f]{{8}}")
         for table in self.lake.tables:
             if mine.fullmatch(table) and table not in self._tables:
@@ -217,7 +228,7 @@ class RestingFiles:
         for table in list(tables):
             self._tables.remove(table)
             with suppress(LakeError):
-                # Maintenance may have removed the table of a stream that stood still for long.
+                # Maintenance may already have removed the table, if the stream made no progress for a long time.
                 self.lake.drop(table)
 
     @property
@@ -239,13 +250,17 @@ class RestingFiles:
         self._placed(rows, buckets, tasks).writeTo(self.lake.identifier(table)).append()
 
     def _placed(self, rows: DataFrame, buckets: int, tasks: int) -> DataFrame:
-        """Add the bucket to each row, and sort the rows of a task, which then writes one file after another."""
+        """Add the bucket to each row, and sort the rows of each task, so a task writes one file after another."""
         all_ = rows.selectExpr(f"{self._bucket(buckets)} AS {BUCKET}", *map(quoted, self._types))
         order = [BUCKET, "window_end", *key_names(self.pipeline)]
         return all_.repartitionById(tasks, F.expr(f"PMOD({BUCKET}, {tasks})")).sortWithinPartitions(*order)
 
     def _tidied(self, resting: RestingState) -> None:
-        """Rewrite some buckets: all with more than half of their rows deleted, and the eighth with the most files."""
+        """Rewrite all buckets with mostly deleted rows, and some of the buckets with too many files.
+
+        Of the buckets with too many files, those with the most files are rewritten: an eighth of the table's buckets,
+        but at least one.
+        """
         found = self.spark.sql(
             f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "
             f"position_delete_record_count AS gone FROM {self.lake.spark_name(resting.table)}.partitions"
@@ -273,7 +288,7 @@ class RestingFiles:
             return self.spark.sql(f"SELECT t.* FROM {there} t WHERE NOT {self._among('t', resting, taken)}")
 
     def _among(self, row: str, resting: RestingState, taken: Relation) -> Condition:
-        """Write the condition that a row's window was taken out."""
+        """Return the condition that the window in a row was taken out of the snapshot."""
         hint = "/*+ BROADCAST(x) */ " if resting.gone() <= FEW else ""
         same = equal_in(row, "x", key_names(self.pipeline), SPAN)
         return Condition(f"EXISTS (SELECT {hint}1 FROM {taken} x WHERE {same})")
@@ -283,17 +298,17 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, (frame.selectExpr(*key) for frame in resting.taken))
 
     def _within(self, reach: Reach) -> Condition:
-        """Write the condition that records can meet a window, by its bounds."""
+        """Return the condition, on a window's bounds, that an epoch's records can touch the window."""
         if reach.last_end is None:
             return ALWAYS
         if self.pipeline.where.merges:
-            # Held windows do not overlap each other, so a window that records merge with others overlaps a record's
-            # window.
+            # Open windows of a key do not overlap each other. If records merge an open window with others, the window
+            # therefore overlaps the window of some record.
             return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
         return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
 
     def _in_buckets(self, resting: RestingState, reach: Reach) -> Condition:
-        """Write the condition that a window is in a bucket of the records."""
+        """Return the condition that a window is in one of the buckets of the records' keys."""
         bits = -1 if reach.buckets is None else reach.buckets
         some = [number for number in range(resting.buckets) if bits >> number & 1]
         if len(some) == resting.buckets:

@@ -1,7 +1,8 @@
-"""Move open windows to files where too many are in memory, and take touched windows out of the files again.
+"""Move open windows to files if there are too many in memory; take the windows that an epoch touches out of the files.
 
-The windows that an epoch touched stay in memory until there are too many again. So an epoch costs the windows that it
-touches, the windows that were touched lately, and a search of the buckets and row groups that may have its windows.
+The windows that an epoch touched stay in memory until memory has too many windows again. So the cost of an epoch
+depends on the windows that it touches, the windows that recent epochs touched, and a search of the buckets and row
+groups that may have its windows.
 """
 
 from __future__ import annotations
@@ -27,19 +28,22 @@ from tailrace.sql.epoch.ledger_rows import state_types
 from tailrace.sql.epoch.touched_windows import changed_by_clock
 
 FRAMES = 16
-"""The number of frames of windows taken out, one for each epoch, that are combined into one frame."""
+"""The number of frames that are combined into one; each frame has the windows that one epoch took out of the files."""
 
 A_PART = 1_000_000
-"""The number of partials in a task when windows are restored from the ledger."""
+"""The number of partials per task when windows are restored from the ledger."""
 
 
 class RestingWindows:
-    """The resting windows of one fold: if more than `most` windows are in memory, all of them go to files."""
+    """The resting windows of one fold. If more than `most` windows are in memory, they are moved to files."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
     ) -> None:
-        """Make no files yet. `streams` says that the fold has the lease, and may remove earlier streams' files."""
+        """Initialize without creating any file.
+
+        `streams` says that the fold has the lease, so it may remove the files of earlier streams.
+        """
         self.spark, self.pipeline, self.most = spark, pipeline, most
         self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
         self._streams = streams
@@ -50,12 +54,18 @@ class RestingWindows:
         self._past: list[DataFrame] = []
 
     def spread(self, partials: DataFrame, number: int) -> DataFrame:
-        """Spread a ledger's partials over parts small enough for a task; all partials of a window are in one part."""
+        """Repartition a ledger's partials into parts that are small enough for a task.
+
+        All partials of a window are in the same part.
+        """
         tasks = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return partials.repartition(max(tasks, number // A_PART + 1), *self.pipeline.key, *SPAN)
 
     def restored(self, rows: DataFrame, clock: Clock, generation: int, partials: int) -> OpenWindows:
-        """Write restored windows to files where they are too many; `partials` is a bound on their number."""
+        """Write restored windows to files, and move them back to memory if there are few enough.
+
+        `partials` is an upper bound on the number of windows.
+        """
         resting = self.files.made(rows, partials)
         if resting.rows <= self.most:
             windows, count = checkpoint(self.files.read(resting), F.lit(True), eager=True)
@@ -70,10 +80,11 @@ class RestingWindows:
         return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
 
     def settled(self, state: OpenWindows) -> OpenWindows:
-        """Return a state, with its windows in files where too many are in memory or were taken out.
+        """Move a state's windows to files if too many are in memory, or if too many have been taken out of the files.
 
-        The state must be published, or at least computed: otherwise the files would have windows of an epoch that may
-        be dropped or folded again. For the same state it returns the same result.
+        Returns the resulting state. The given state must be published, or at least computed. Otherwise the files would
+        contain windows of an epoch that may still be dropped or folded again. A second call with the same state returns
+        the same result.
         """
         if self._settled is not None and self._settled[0] is state:
             return self._settled[1]
@@ -88,18 +99,18 @@ class RestingWindows:
         return made
 
     def reaching(self, state: OpenWindows, *, windows: bool) -> tuple[Column, ...]:
-        """List the aggregates of an epoch's records for their reach; none where no window rests.
+        """Return the aggregates that compute the reach of an epoch's records, or an empty tuple if no window rests.
 
-        `windows` says that each record has a window, and not only a key.
+        `windows` says that each record has been assigned to a window; otherwise a record has only a key.
         """
         return () if state.resting is None else self.files.reach(state.resting, windows=windows)
 
     def awake(
         self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
     ) -> tuple[DataFrame, RestingState | None]:
-        """Return the windows that an epoch takes through the rules, and the windows that rest after it, if any rest.
+        """Return the windows to which an epoch applies the rules, and the windows that rest after the epoch (or None).
 
-        Records meet all windows of their key with `by_key`, else only the windows that they are in.
+        With `by_key`, a record touches all windows of its key; otherwise it touches only the windows that contain it.
         """
         if (resting := state.resting) is None:
             return state.windows, None
@@ -113,27 +124,27 @@ class RestingWindows:
         return state.windows.unionByName(taken), resting.less(taken, count)
 
     def every(self, state: OpenWindows) -> DataFrame:
-        """Return all open windows; only the columns that are used are read."""
+        """Return all open windows, resting or not. Only the columns that the caller uses are read from files."""
         if state.resting is None:
             return state.windows
         return state.windows.unionByName(self.files.live(state.resting))
 
     def begin(self) -> None:
-        """Remove the files of the state before, and the files of streams that the lease has fenced off."""
+        """Remove the files of the previous state, and the files of streams that this fold's lease has fenced off."""
         self.close()
         if self._streams:
             self.files.drop_others()
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the files, and free the frames of windows that were taken out of the files."""
         self.files.close()
-        # The second call frees the frames that the first one retires.
+        # The first call only retires the frames; the second call frees them.
         self._release()
         self._release()
         self._settled = None
 
     def _rest(self, state: OpenWindows, there: int) -> OpenWindows:
-        """Move the windows of a state to files, except those that the next epoch changes even without a record."""
+        """Move a state's windows to files, except the windows that the next epoch changes even without a record."""
         goes, resting, names = state.windows, state.resting, state.windows.columns
         stay, count = self._none(), _nothing
         if self._outlook is Outlook.SAME and state.clock is not None:
@@ -147,7 +158,10 @@ class RestingWindows:
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
-        """Return the instant from which the epoch changes no resting window without a record, by the window's end."""
+        """Return the window end from which on an epoch changes resting windows only through records.
+
+        Returns None if the epoch may change any resting window without a record.
+        """
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:
             return passed
@@ -157,7 +171,7 @@ class RestingWindows:
         return passed if stays(self.pipeline, times) else None
 
     def _standing(self, state: OpenWindows) -> DataFrame:
-        """Return the clock's row of an epoch in which no time passes after a state."""
+        """Return the clock's row for an epoch that follows `state` and in which no time passes."""
         assert state.clock is not None
         again = replace(state.clock, signals=())
         return self.spark.sql(clock_row(self.pipeline, state.clock, again, state.generation))
@@ -170,9 +184,10 @@ class RestingWindows:
         return replace(resting, taken=(frame,), counts=(count,))
 
     def _release(self, *more: DataFrame) -> None:
-        """Retire the frames of windows taken out so far, and `more`; free the frames that were retired before.
+        """Free the frames that an earlier call retired; then retire `more` and the frames of windows taken out since.
 
-        An epoch that was computed but not published may be folded again, from the state with the retired frames.
+        A retired frame is kept until the next call, because an epoch that was computed but not published may be folded
+        again from a state that needs the frame.
         """
         for frame in self._past:
             free(frame)

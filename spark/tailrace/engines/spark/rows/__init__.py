@@ -1,1 +1,1 @@
-"""Read and write rows of tables on Spark: a log's rows as declared, rows of a branch, and collected ledger rows."""
+"""Read and write table rows on Spark: a log's rows as declared, a branch's rows, and ledger rows of replayed epochs."""

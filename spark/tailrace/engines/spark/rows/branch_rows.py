@@ -1,4 +1,4 @@
-"""Read a table's rows at a snapshot, and append rows to a writer's branch in a commit with properties (X2)."""
+"""Read a table's rows at a snapshot, and append rows to a writer's branch in a commit with snapshot properties (X2)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.column_names import current_columns
 
 _TRIES = 10
-"""The maximum number of tries of a write that collides with commits to other branches."""
+"""The maximum number of attempts of a write that conflicts with commits to other branches of the table."""
 
 _OVERTAKEN = "older than last sequence number"
-"""The words with which a REST catalog refuses a commit after a commit to another branch."""
+"""The words in a REST catalog's error message if another branch of the table got a commit first."""
 
 T = TypeVar("T")
 
 
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at_once: bool = False) -> None:
-    """Append rows to a branch, with `properties` among the snapshot's.
+    """Append rows to a branch in one commit; `properties` become properties of the new snapshot.
 
-    A task sorts its rows by partition and the table's order, and so has one file open at a time. With `at_once` it
-    writes rows as they come, with a file open for each partition: sorting takes half the time of writing many rows.
+    By default, a task sorts its rows by partition and by the table's order, so it has only one file open at a time.
+    With `at_once`, a task writes rows in the order in which they arrive, with one open file per partition. That saves
+    sorting the rows, which takes half the time of writing many rows.
     """
     writer = rows.writeTo(branch.open_for_spark()).option("fanout-enabled", str(at_once).lower())
     if at_once:
@@ -37,9 +38,10 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
 
 
 def beside_others(write: Callable[[], T]) -> T:
-    """Write to a branch, and again if another branch of the table got a commit meanwhile; return the result.
+    """Call a function that writes to a branch; call it again if another branch of the table got a commit meanwhile.
 
-    Iceberg itself tries again, except where a REST catalog refuses such a commit with status 400.
+    Returns the function's result. Iceberg itself retries such a write, except if a REST catalog refuses the commit with
+    status 400.
     """
     for left in reversed(range(_TRIES)):
         try:

@@ -1,4 +1,4 @@
-"""Read a log's rows with the declared columns, even if columns were renamed (`lake.schema.column_names`)."""
+"""Read a log's rows with the declared columns, even if the columns were renamed (`lake.schema.column_names`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def log_relation(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
-    """Write the relation of the log's rows, as of a snapshot if one is given."""
+    """Return the relation of a log's rows, at `snapshot` if that is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
     items = _items(lake, log, {field.name: type_name(field.field_type) for field in fields})
@@ -23,13 +23,16 @@ def log_relation(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
-    """Return a frame of the log's table with the declared names and types."""
+    """Convert a frame of the log's table to the column names and types that the log declares."""
     items = _items(lake, log, {field.name: field.dataType.simpleString() for field in rows.schema.fields})
     return rows if items is None else rows.selectExpr(*items)
 
 
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
-    """Write the items that select the declared columns from the present ones; None where all are as declared."""
+    """Return the items that select the declared columns from the columns that are present.
+
+    Returns None if the present columns are as declared.
+    """
     declared = declared_types(log)
     if all(present.get(name) == type for name, type in declared.items()):
         return None
@@ -41,9 +44,9 @@ def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None
 
 
 def as_live(lake: Lake, table: str, rows: DataFrame) -> DataFrame:
-    """Rename the columns of rows to their present names in a table; a frame that fits stays as it is.
+    """Rename the columns of a frame to their present names in a table; return the frame itself if its names fit.
 
-    A column that the table no longer has keeps its name, so the write fails with that name.
+    If the table has no such column any more, the column keeps its name, so the error of the write has that name.
     """
     loaded = lake.table(table)
     names = match_names(loaded, rows.columns, {field.name for field in loaded.schema().fields})

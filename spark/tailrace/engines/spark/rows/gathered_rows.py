@@ -1,4 +1,4 @@
-"""Collect the ledger rows of epochs that are folded again on Spark in another table, a few epochs at a time."""
+"""Collect the ledger rows of replayed epochs in a temporary table on Spark, with one commit for several epochs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation
 
 BATCH = 8
-"""The number of epochs in one commit."""
+"""The number of epochs per commit."""
 
 
 class SparkGathering:
-    """A table of the lake that collects ledger rows; if its writer dies, maintenance removes the table."""
+    """A table of the lake that collects ledger rows; if its writer crashes, maintenance removes the table."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         contract = ledger_contract(pipeline)
@@ -37,12 +37,12 @@ class SparkGathering:
     def settle(self) -> None:
         if not self._waiting:
             return
-        # Only the bundles were computed so far: this write also computes the steps of all waiting epochs.
+        # Until now, only the bundles have been computed. This write also computes the steps of all waiting epochs.
         reduce(DataFrame.unionAll, (rows for rows, _ in self._waiting)).writeTo(self.relation).append()
         for _, before in self._waiting:
             before.forget()
         self._waiting = []
 
     def close(self) -> None:
-        """Remove the table."""
+        """Remove the table of collected ledger rows."""
         self.lake.drop(self.table)

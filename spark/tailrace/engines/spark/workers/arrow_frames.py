@@ -1,4 +1,4 @@
-"""Move rows between this process and Spark, without losing a row and without exceeding the driver's heap."""
+"""Move rows between this process and Spark. No row is lost, and the driver's heap does not overflow."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The setting in Spark's error about results that are more than the driver takes."""
+"""The setting that Spark names in the error for results that are larger than the driver accepts."""
 
 
 def arrow_of(frame: DataFrame) -> pa.Table | None:
-    """Compute a frame and bring its rows here; None where they are more than the driver takes from one job."""
+    """Compute a data frame and fetch its rows as an Arrow table.
+
+    Returns None if the rows are larger than the driver accepts from one job.
+    """
     try:
         return frame.toArrow()
     except (Py4JJavaError, PySparkException) as error:
@@ -22,10 +25,10 @@ def arrow_of(frame: DataFrame) -> pa.Table | None:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Make a Spark frame of an Arrow table.
+    """Convert an Arrow table to a Spark data frame.
 
-    PySpark drops the rows after two empty chunks, or after an empty chunk that is not the first, and fails on a table
-    without chunks. So it gets only full chunks, or one empty chunk.
+    PySpark drops the rows after two empty chunks, or after an empty chunk that is not the first chunk. It fails on a
+    table without chunks. So PySpark gets only chunks that have rows, or a single empty chunk.
     """
     full = [batch for batch in rows.to_batches() if batch.num_rows]
     return spark.createDataFrame(pa.Table.from_batches(full, rows.schema) if full else rows.schema.empty_table())

@@ -1,8 +1,8 @@
-"""Start Spark's Python workers: this process forks them, in place of pyspark's daemon.
+"""Start Spark's Python workers: Spark runs this module instead of pyspark's daemon, and it forks the workers.
 
-It imports the modules of their tasks before it forks a worker, so the workers share the memory of these modules. Spark
-ends workers that were idle for a minute. With sockets that are files, each of pyspark's workers would then print a
-trace to the terminal.
+The module imports what most tasks need before it forks a worker, so all workers share the memory of these imports.
+Spark ends workers that have been idle for a minute. With Unix domain sockets, a worker of pyspark's own daemon would
+print a stack trace to the terminal when Spark ends it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from pyspark import daemon
 
-# These have no types in pyspark.
+# pyspark declares no types for `worker` and `manager`.
 _worker: Callable[[Any, bool], int] = daemon.worker
 _manager: Callable[[], None] = daemon.manager
 
 
 def worker(sock: Any, authenticated: bool) -> int:
-    """Run pyspark's worker until Spark ends it; return the exit status."""
+    """Run pyspark's worker until Spark ends it, and return the exit status."""
     try:
         return _worker(sock, authenticated)
     except BrokenPipeError:
@@ -28,13 +28,14 @@ def worker(sock: Any, authenticated: bool) -> int:
 
 
 _IMPORTED = ("tailrace.engines.spark.workers.worker_queries", "tailrace.lake.catalog.data_files")
-"""The modules that the tasks of most workers import besides the modules of pyspark, which are imported already."""
+"""The modules that most workers' tasks import, other than pyspark's own modules, which are already imported here."""
 
 
 if __name__ == "__main__":
     for name in _IMPORTED:
         import_module(name)
-    # No garbage search writes to frozen objects, so workers share their pages of memory.
+    # The garbage collector does not write to frozen objects, so the workers can share the memory pages of these
+    # objects.
     gc.collect()
     gc.freeze()
     daemon.worker = worker

@@ -1,6 +1,6 @@
-"""Answer a query over a log's files by DuckDB in the executors' Python, which takes a third of Spark's time.
+"""Answer a query over a log's files with DuckDB in the executors' Python, in a third of the time that Spark needs.
 
-Each task answers the query over some of the files; the caller combines the answers.
+Each task answers the query over some of the files. The caller has to combine the tasks' answers.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
 
 PART = 32 * 2**20
-"""The bytes of files for a task, where there are as many for each core."""
+"""The number of bytes of files per task, if there are enough files for all cores."""
 
 MEMORY = "256MB"
-"""The memory limit of DuckDB in a task; beyond it, DuckDB spills."""
+"""DuckDB's memory limit in one task. Beyond the limit, DuckDB spills to disk."""
 
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The files of a log that hold just the rows and columns that it declares, by their paths and sizes in bytes.
+    """Files of a log that contain exactly the declared rows and columns, with the files' paths and sizes in bytes.
 
-    `schema` is the schema of the table, and `io` are the properties of the files' store.
+    `schema` is the schema of the log's table, and `io` are the properties of the storage that has the files.
     """
 
     paths: tuple[str, ...]
@@ -54,14 +54,14 @@ class LogFiles:
 
     @classmethod
     def of(cls, table: Table, files: Iterable[DataFile]) -> LogFiles:
-        """Describe files of a table that hold just the declared rows and columns."""
+        """Make a `LogFiles` from files of a table; the files must contain exactly the declared rows and columns."""
         each = list(files)
         paths, sizes = (tuple(getattr(file, name) for file in each) for name in ("file_path", "file_size_in_bytes"))
         return cls(paths, sizes, table.schema().as_arrow(), dict(table.io.properties))
 
     @classmethod
     def scanned(cls, lake: Lake, log: Log, where: Filter, snapshot: int | None) -> LogFiles | None:
-        """Find the files of a log that `where` selects; None where some hold other rows or columns."""
+        """Return the files of a log that `where` selects, or None if some of them contain other rows or columns."""
         table = lake.table(log.name)
         tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
         if not has_only_declared(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
@@ -70,22 +70,22 @@ class LogFiles:
 
     @property
     def worth(self) -> bool:
-        """True if the files are large enough to be worth starting Python on the executors."""
+        """True if the files are so large that it is worth starting Python on the executors for them."""
         return sum(self.sizes) >= WORTH
 
     def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame:
-        """Return the frame of a query's answers over parts of the files.
+        """Answer a query over each part of the files on the executors; return the answers as one data frame.
 
-        `relation` is the name of the log in the query.
+        `relation` is the name of the log in the query's text.
         """
         return for_each(spark, self._parts(spark), self._asked(text, relation, schema).over, schema)
 
     def fetched(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, most: int
     ) -> pa.Table | None:
-        """Bring a query's answers over parts of the files to this process; None where they are more than `most` bytes.
+        """Answer a query over each part of the files on the executors, and fetch the answers into this process.
 
-        Also None where they are more than the driver takes from one job.
+        Returns None if the answers exceed `most` bytes, or are larger than the driver accepts from one job.
         """
         asked = self._asked(text, relation, schema)
         found = fetch_shares(
@@ -96,7 +96,7 @@ class LogFiles:
     def fetched_shares(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, by: Sequence[str], most: int
     ) -> FetchedShares | None:
-        """Bring a query's answers over parts of the files to this process like `fetched`, in shares by some columns."""
+        """Answer a query and fetch the answers like `fetched`, divided into shares by a hash of the columns `by`."""
         asked = self._asked(text, relation, schema)
         asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
         return fetch_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
@@ -104,9 +104,12 @@ class LogFiles:
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
     ) -> list[DataFile] | None:
-        """Write a query's answers over parts of the files as new files of a table, about `rows` in each.
+        """Answer a query over each part of the files, and write the answers to new files of a table.
 
-        None where an executor fails; maintenance deletes the files of the other executors, which no commit lists.
+        A new file has about `rows` rows.
+
+        Returns None if an executor fails. The files of the other executors are then in no commit, so maintenance
+        deletes them.
         """
         asked = self._asked(text, relation, table.schema().as_arrow())
         writing = partial(_write_answers, asked, DetachedTable.of(table), rows)
@@ -122,6 +125,9 @@ class LogFiles:
 
 
 def _write_answers(query: FileQuery, table: DetachedTable, rows: int, files: Sequence[str]) -> list[DataFile]:
-    """Write the answers over some files as files that a table does not list yet, about `rows` in each."""
+    """Answer a query over some files, and write the answers to new data files without committing them.
+
+    A new file has about `rows` rows.
+    """
     pa.set_cpu_count(1)
     return list(table.write(query.over(files), rows))
