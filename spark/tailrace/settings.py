@@ -161,7 +161,7 @@ class Settings(BaseSettings):
     catalog_warehouse: Annotated[str, StringConstraints(min_length=1)] | None = None
     """The name of the warehouse, for a REST catalog that has several warehouses."""
     catalog_prefix: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(/[\w.-]+)*$")] | None = None
-    """The prefix of a REST catalog's paths. It is needed only if the catalog does not report its prefix."""
+    """The prefix of a REST catalog's paths. This setting is needed only if the catalog does not report the prefix."""
     namespace: Identifier = "main"
     """The namespace of the tables whose names contain no namespace."""
     registry: Identifier = "registry"
@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     """
     checkpoints: Place | None = None
     """The folder or address of Spark's checkpoints, which record the positions up to which a stream has read its
-    sources. If None, it is the folder `_checkpoints` in the warehouse.
+    sources. If None, the checkpoints are in the folder `_checkpoints` of the warehouse.
     """
     contracts: AbsolutePath = Path("iceberg_schemas")
     """The folder of the contract files. If a table has no contract file, its contract is the contract that its
@@ -179,11 +179,11 @@ class Settings(BaseSettings):
     jars: AbsolutePath = Field(default_factory=_default_jars)
     """The folder of the pinned jars, into which `python -m tailrace.toolchain` downloads them."""
     java_home: AbsolutePath | None = None
-    """The home folder of Java. If None, it is the first suitable Java among `JAVA_HOME`, the `PATH` and the extra
-    `java`.
+    """The home folder of Java. If None, Tailrace uses the first suitable Java among `JAVA_HOME`, the `PATH` and the
+    extra `java`.
     """
     spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
-    """The URL of Spark's master. It is not used in a process that a cluster's `spark-submit` has started."""
+    """The URL of Spark's master. This URL is not used in a process that a cluster's `spark-submit` has started."""
     driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
     """The heap size of Spark's driver. In local mode, all of Spark shares this heap."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
@@ -193,9 +193,9 @@ class Settings(BaseSettings):
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The maximum number of open windows of a definition that a stream on Spark keeps in the process of Spark's driver,
     while executors only aggregate the records. If None, the maximum is as many windows as fit into TAILRACE_MEMORY at
-    400 bytes each. If more windows are open, or if custom code computes the windows, executors keep all of them.
-    Executors also keep the windows from the first large epoch on if the definition has steps, or if a trigger that has
-    finished may refuse records.
+    400 bytes each. If more windows are open, or if custom code computes the windows, executors keep all open windows.
+    If the definition has steps, or if a trigger that has finished may refuse records, executors keep the open windows
+    from the first large epoch on.
     """
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
     """The maximum number of a definition's open windows that all of Spark's executors together keep in memory. If more
@@ -207,13 +207,13 @@ class Settings(BaseSettings):
     """
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
     """The memory that DuckDB may use before it spills to disk, such as `2GB`; the minimum is 16 MB. The default is a
-    quarter of the machine's memory. In addition, the records of an epoch may take a quarter of `memory`, for up to
-    three epochs at once. A larger epoch is read by Spark, unless `engine` is `duckdb`. A process may therefore take up
-    to twice the amount `memory`, and in addition the memory of Python and its packages. Spark's heap, `driver_memory`,
-    is not included.
+    quarter of the machine's memory. In addition, the records of each epoch may take a quarter of `memory`, and up to
+    three epochs may be in memory at once. Spark reads larger epochs, unless `engine` is `duckdb`. A process may
+    therefore take up to twice the amount `memory`, plus the memory of Python and its packages. Spark's heap,
+    `driver_memory`, is not included.
     """
     scratch: AbsolutePath | None = None
-    """The folder to which DuckDB spills. If None, it is the machine's folder for temporary files."""
+    """The folder to which DuckDB spills. If None, DuckDB spills to the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)
     """The maximum time between two updates of a stream's answers from the ledger. A stream updates its answers every
     ten epochs. If the updates would take more than a quarter of the stream's time, the stream makes fewer updates, but
@@ -221,8 +221,8 @@ class Settings(BaseSettings):
     files of the answers.
     """
     worker_idle: Age = timedelta(minutes=10)
-    """The time without a run after which a scheduler's worker ends, and with it the Spark session that the runs
-    share.
+    """The time without a run after which a scheduler's worker ends. The Spark session that the runs share ends with the
+    worker.
     """
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The addresses of the Kafka brokers, separated by commas: `host:port,host:port`."""
@@ -237,11 +237,11 @@ class Settings(BaseSettings):
     ) = None
     """The token for the schema registry. The token is used instead of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
-    """What a stream of several logs does if a source fails: stop, or continue with the other sources until the failed
-    source is available again.
+    """The reaction of a stream of several logs to a source that fails: stop, or continue with the other sources until
+    the failed source is available again.
     """
     poison: Literal["set_aside", "stop"] = "set_aside"
-    """What a stream does if certain records make every attempt to fold an epoch fail, or if a timer fails. With
+    """The reaction of a stream to records with which an epoch fails at every attempt, and to a timer that fails. With
     `set_aside`, the stream sets these records aside, rejects the failing timer, and continues. With `stop`, the stream
     stops.
     """
@@ -250,12 +250,12 @@ class Settings(BaseSettings):
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
     """The address at which a stream serves its metrics. By default, only this machine can reach the address."""
     metrics_file: AbsolutePath | None = None
-    """The file to which each run writes its metrics when it ends. If this is a folder, each run writes its own file
-    there.
+    """The file to which each run writes its metrics when it ends. If this path is a folder, each run writes its own
+    file in the folder.
     """
     log_format: Literal["json", "text"] | None = None
-    """The format of structured logs. If None, the format is text if `log_file` is set; otherwise no structured logs are
-    written.
+    """The format of structured logs. If this setting is None, the format is text with `log_file` set; without
+    `log_file`, no structured logs are written.
     """
     log_file: AbsolutePath | None = None
     """The file to which structured logs are appended. If None, structured logs are written to standard error."""
@@ -268,8 +268,8 @@ class Settings(BaseSettings):
     page.
     """
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
-    """Additional host names under which browsers may reach `tailrace serve`, such as the name of a proxy, as a JSON
-    list.
+    """A JSON list of additional host names under which browsers may reach `tailrace serve`, such as the name of a
+    proxy.
     """
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
     """The maximum number of rows of a table that `tailrace serve` shows on one page."""
@@ -309,7 +309,10 @@ class Settings(BaseSettings):
 
     @property
     def engine_named(self) -> str | None:
-        """The reason for which a run chose `engine`, as a clause for messages. None if a user chose the engine."""
+        """The reason for which a run chose `engine`, as a clause for messages.
+
+        The value is None if a user chose the engine.
+        """
         return self._engine_named
 
     def on_engine(self, engine: Literal["auto", "duckdb", "spark"], named: str | None = None) -> Settings:
@@ -375,8 +378,8 @@ class Settings(BaseSettings):
     def _tokens(self) -> Settings:
         """Check the settings of a REST catalog.
 
-        Raises an error if such settings are given for another kind of catalog, or if the credentials contradict one
-        another or are incomplete.
+        Raises an error if settings of a REST catalog are given for another kind of catalog. Also raises an error if the
+        credentials contradict one another or are incomplete.
         """
         if self.of_rest:
             if self.catalog_credential and self.catalog_secret:

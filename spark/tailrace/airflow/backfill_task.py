@@ -96,7 +96,10 @@ class BackfillOperator(RangesOperator):
 
 
 def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
-    """Sum up the outcomes of the parts of a run, for the run's page. The value of `said` is a summary in one line."""
+    """Combine the outcomes of a run's parts into a dict for the run's page.
+
+    In the dict, `said` is a summary in one line.
+    """
     sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
     generations = [one.generation for one in outcomes if one.gave_way_to is None]
     newer = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]

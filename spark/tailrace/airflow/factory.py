@@ -27,7 +27,7 @@ MOST_RUNS = 16
 
 
 def local() -> Runner:
-    """Create the runner for this machine, which keeps a warm Spark session."""
+    """Create the runner for this machine. The runner keeps a warm Spark session."""
     from tailrace.runners.local import Local
 
     return Local()
@@ -41,11 +41,11 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """Create the DAG that recomputes ranges of a pipeline or map when a user requests it.
+    """Create the DAG that recomputes ranges of a pipeline or map at a user's request.
 
     A *Trigger* recomputes the range in its form; a *Backfill* creates one run per interval. `definition` is `FILE` or
-    `FILE:NAME`; `cron` sets the intervals. Raises the definition's `LoadError` and `DefinitionError`, which Airflow
-    shows as an import error.
+    `FILE:NAME`; `cron` sets the intervals. Raises `LoadError` or `DefinitionError` if the definition is invalid;
+    Airflow shows this error as an import error.
     """
     place = _place(definition)
     pipeline = load_ranged(place)

@@ -13,7 +13,7 @@ PREFIX = "/tailrace"
 
 
 class _Pages:
-    """The web application for Tailrace's pages, which is created at the first request.
+    """The web application for Tailrace's pages. The application is created at the first request.
 
     Schedulers and tasks also load this plugin, but never need the web application.
     """

@@ -25,10 +25,12 @@ PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
 """The names of the repair DAG's tasks."""
 
 TABLE = "table"
-"""The XCom of the task `propose` that the approval page shows: a table in Markdown."""
+"""The name of the XCom in which the task `propose` stores a Markdown table for the approval page."""
 
 RANGES = "ranges"
-"""The XCom of the task `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
+"""The name of the XCom in which the task `propose` stores the ranges to backfill, for the task `repair` to read. The
+ranges are ranges of window timestamps, in microseconds.
+"""
 
 
 class ProposeOperator(ReportingOperator):

@@ -2,8 +2,8 @@
 
 Airflow creates the runs of a backfill in savepoints. Python's `sqlite3` begins no transaction before a savepoint, so
 SQLite begins a read transaction. If this transaction later has to write, and another process has written in the
-meantime, SQLite reports an error at once, regardless of the connection's timeout. A transaction that is a write
-transaction from its start waits for the other writers instead.
+meantime, SQLite reports an error at once, regardless of the connection's timeout. In contrast, a transaction that
+starts as a write transaction waits for the other writers.
 """
 
 from __future__ import annotations

@@ -88,12 +88,13 @@ class Standalone:
     def environment(self) -> dict[str, str]:
         """The environment variables of Airflow's processes.
 
-        These are the caller's variables, and variables with the addresses, folders and secrets of this Airflow.
+        The result contains the caller's variables, and variables with the addresses, folders and secrets of this
+        Airflow.
         """
         few = {
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__WORKERS": "1",
-            # Use a short interval, so that a changed DAG appears soon.
+            # Let Airflow look for changed DAG files often, so that a changed DAG appears soon.
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
@@ -128,8 +129,8 @@ class Standalone:
         tell("starting Airflow")
         for name, options in SERVERS.items():
             with self._log(name).open("wb") as log:
-                # Each process has a separate process group, so that Ctrl-C reaches only this process, which then stops
-                # the processes.
+                # Each process has a separate process group, so that Ctrl-C reaches only this process. This process then
+                # stops Airflow's processes.
                 self.processes[name] = subprocess.Popen(
                     [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
                 )

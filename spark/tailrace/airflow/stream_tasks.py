@@ -1,4 +1,4 @@
-"""The two tasks of the stream DAG: start the stream if it is not running, and fail if its answers fall behind."""
+"""The two tasks of the stream DAG: one starts the stream if necessary, and one fails if the stream's answers lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM, WATERMARK = "stream", "watermark"
 """The names of the stream DAG's tasks."""
 
 YOUNG = 300.0
-"""The maximum time in seconds until each stage of a new stream has a ledger."""
+"""The maximum time, in seconds, that a new stream may take to create a ledger for each stage."""
 
 SNAPSHOTS = "snapshots"
 """The XCom in which the watermark task stores the snapshot of each table of answers."""

@@ -13,10 +13,10 @@ from tailrace.model.base.time import instant, moment
 
 
 class ByHand(CronDataIntervalTimetable):
-    """The data intervals of a cron expression for Airflow's *Backfill*; no run is scheduled automatically.
+    """A timetable with the data intervals of a cron expression, for Airflow's *Backfill*.
 
-    Airflow's scheduler asks for the next run with `catchup` off, and gets None. A *Backfill* gets all runs in its
-    range.
+    The timetable schedules no runs automatically. When Airflow's scheduler asks for the next run (with `catchup` off),
+    the timetable returns None. A *Backfill* gets all runs in its range.
     """
 
     def next_dagrun_info(

@@ -43,9 +43,9 @@ def needs_aws(settings: Settings) -> bool:
 
 @dataclass
 class Aws:
-    """The checks of AWS for a lake. Each AWS service has one client, with short timeouts.
+    """The checks of AWS for a lake. The checks use one client per AWS service, with short timeouts.
 
-    `asks` is `s3` if AWS holds only the lake's warehouse.
+    `asks` is `s3` if the checks concern only S3, and no other AWS service.
     """
 
     settings: Settings
@@ -322,7 +322,7 @@ def _without(name: str, what: str) -> Finding:
 _ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
     "get_public_access_block": "s3:GetBucketPublicAccessBlock"
 }
-"""The permission that each call needs, for calls whose permission has a different name."""
+"""A mapping from calls to the permissions that they need, for permissions that are not named after the call."""
 
 
 _NOBODY = (

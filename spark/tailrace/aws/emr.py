@@ -32,7 +32,7 @@ GRACE = 120
 AGAIN = 5
 """The maximum number of times per hour that EMR restarts a failed stream.
 
-After that, the stream DAG restarts the stream.
+If EMR no longer restarts the stream, the stream DAG restarts it.
 """
 
 
@@ -149,7 +149,7 @@ class EmrServerless:
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start a stream, unless it is already running, as a job run in STREAMING mode.
 
-        EMR restarts a failed job run in this mode.
+        In STREAMING mode, EMR restarts a job run that has failed.
         """
         last = self._last(job)
         if last is not None and last.active:
@@ -250,7 +250,7 @@ class EmrServerless:
             page = {"nextToken": answer["nextToken"]}
         if not job_runs:
             return None
-        # An active job run is the stream, even if other job runs were submitted later.
+        # If a job run is active, choose this job run, even if other job runs were submitted later.
         last = max(job_runs, key=lambda one: (one["state"] in ACTIVE, one["createdAt"]))
         return self._run(last["id"])
 

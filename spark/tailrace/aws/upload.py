@@ -1,4 +1,4 @@
-"""Upload a bundle to S3: first the files that differ from the files in S3, then the manifest.
+"""Upload a bundle to S3: first the files that are missing in S3 or differ there, then the manifest.
 
 S3 contains no manifest while an upload changes files. A reader that finds a manifest therefore finds complete files.
 """
@@ -76,8 +76,8 @@ class _Place:
     def digest(self, path: str) -> str | None:
         """Return the sha256 in an object's metadata.
 
-        Returns None if there is no object, and an empty text if the object's metadata has no sha256 (another program
-        has uploaded it).
+        Returns None if there is no object, and an empty text if the object's metadata has no sha256 (because another
+        program uploaded the object).
         """
         with self._naming_faults(path):
             try:
@@ -95,7 +95,10 @@ class _Place:
             self.s3.delete_object(Bucket=self.bucket, Key=self.prefix + path)
 
     def put(self, file: Path, path: str, digest: str) -> None:
-        """Upload a file, in several parts if the file is large. S3 checks the received bytes against their sha256."""
+        """Upload a file, in several parts if the file is large.
+
+        S3 verifies the sha256 of the bytes that it receives.
+        """
         more = {"Metadata": {SUM: digest}, "ChecksumAlgorithm": "SHA256"}
         with self._naming_faults(path):
             self.s3.upload_file(str(file), self.bucket, self.prefix + path, ExtraArgs=more)

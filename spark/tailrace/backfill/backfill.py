@@ -31,7 +31,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
 OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
-"""A list of pairs in the order of the stages: a stage, and the results of the stage's runs."""
+"""A list with one pair for each stage, in the order of the stages: the stage, and the results of the stage's runs."""
 
 _Done = dict[str, tuple[Ranged, list[Backfilled]]]
 """A dict from the name of each stage to the stage and the results of its runs."""
@@ -39,7 +39,10 @@ _Done = dict[str, tuple[Ranged, list[Backfilled]]]
 
 @singledispatch
 def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
-    """Create the backfill of a range for a definition's kind; `how` has the options of `RangeBackfill`."""
+    """Create the backfill of a range. The class of the backfill depends on the kind of the definition.
+
+    `how` has the options of `RangeBackfill`.
+    """
     raise KindError("backfill", definition)
 
 
@@ -86,10 +89,11 @@ def backfill_stages(
     The answers of a pipeline's stages are computed once, from the log. A definition that reads a join or a map is
     computed from the current rows in the ledger of that join or map. If any stage cannot be backfilled, no stage is
     changed. The range of an earlier stage starts early enough to include all windows that the next stage needs for its
-    range, so each stage is computed from the answers that the previous stage has after its run. Open windows of a later
-    stage are computed from the answers that this stage has already read. With the stream's next epoch, these windows
-    receive the corrections of the previous stage's open windows (X4). `corrections.stages_behind` finds windows outside
-    of the range that lack a correction. Computations are not backfilled.
+    range. So each stage is computed from the answers that the previous stage has after the previous stage's run. Open
+    windows of a later stage are computed from the answers that this stage has already read. In the stream's next epoch,
+    the later stage's open windows receive the corrections of the previous stage's open windows (X4).
+    `corrections.stages_behind` finds windows outside of the range that lack a correction. Computations are not
+    backfilled.
 
     `begun` is called with each session before anything is computed in the session. If DuckDB runs out of memory or disk
     space, Spark takes over; if `spark` is False, a `RoomError` is raised instead.

@@ -4,8 +4,8 @@ The backfill borrows the ledger's lease at an epoch boundary, so that the ledger
 stream continues to land records, but does not commit the epoch that it has folded. The backfill computes the windows
 from all records that the log has up to the ledger's epoch; the log may be filled by a source or by another definition.
 The backfill compares the computed windows with the open state and the answers (`open_windows_correction`). In one
-commit, the backfill writes panes, retractions and partials in a new generation, and returns the lease. The stream then
-restores its state from the ledger and folds the uncommitted epoch a second time.
+commit, the backfill writes panes, retractions and window states in a new generation, and returns the lease. The stream
+then restores its state from the ledger and folds the uncommitted epoch a second time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Handover(RangeRun[Pipeline]):
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
     def head(self) -> Head:
-        """Return the ledger's latest commit; the stream may commit further epochs."""
+        """Return the latest commit of the ledger. The stream may commit further epochs after this commit."""
         return self.lake.head(self.ledger)
 
     def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
@@ -106,8 +106,8 @@ class Handover(RangeRun[Pipeline]):
     def _placed(self, epoch: int) -> Query:
         """Return a query for the records that may be in the windows of the range, each record with its windows.
 
-        For a later stage, the records are the current answers of the previous stage that the later stage has already
-        read. With its next epoch, the later stage will read further corrections of these answers.
+        For a later stage, the records are those current answers of the previous stage that the later stage has already
+        read. In its next epoch, the later stage will read further corrections of these answers.
         """
         pipeline = self.definition
         if pipeline.earlier is None:

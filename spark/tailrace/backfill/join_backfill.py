@@ -1,9 +1,9 @@
 """The backfill of a join: compute the pairs of a range from the logs, and compare them with the ledger's pairs (V4).
 
-The pairs are computed with late records. A pair belongs to the range that contains the event time of its later record
-(V5). A running stream never outputs a pair of two records that the run has already read, so a run takes no lease. If
-the join outputs records without a partner or may retract its output, the range ends where the stream cannot change the
-output any more.
+The computed pairs include pairs with late records. A pair belongs to the range that contains the event time of its
+later record (V5). A running stream never outputs a pair of two records that the run has already read, so a run takes no
+lease. If the join outputs records without a partner or may retract its output, the range is cut off at the first event
+time at which the stream may still change the output.
 """
 
 from __future__ import annotations

@@ -88,5 +88,5 @@ _NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:
-    """Return the bounds of a range of event time; a bound is None if the range has no limit on that side."""
+    """Return the bounds of a range of event time. A bound is None if the range is unlimited in that direction."""
     return None if first <= BEGINNING else first, None if last >= END_OF_TIME else last

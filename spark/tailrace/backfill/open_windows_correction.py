@@ -1,8 +1,8 @@
 """Compare answers and open windows with the log, and create ledger rows that correct the answers and windows.
 
 For windows that the stream cannot reach any more, only the answers are compared (`sql.results.compared_rows`). For
-windows that are still open, the state is compared, too (`model.step.correction`): with one native projection for each
-step where possible, otherwise with the model's Python code.
+windows that are still open, the state is compared, too (`model.step.correction`). If possible, the state is compared
+with one native projection for each step; otherwise, it is compared with the model's Python code.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class OpenWindowsCorrection:
 
         `computed` contains the batch answers (`answers.batch`), and `state` is a view of the open windows; both contain
         only windows that meet the condition `reached`. `held` contains the current answers (`answers.current`); only
-        the answers of windows that meet `reached` are used. Of these windows, the windows that meet `meant` are
-        compared. Merging windows are compared in groups of overlapping windows. A group is compared if the window that
-        the log yields for it meets `meant`. If the log yields no window for a group, the group is compared if any of
-        its windows meets `meant`.
+        the answers of windows that meet `reached` are used. Among the windows that meet `reached`, only the windows
+        that meet `meant` are compared. Merging windows are compared in groups of overlapping windows. A group of
+        overlapping windows is compared if the window that was computed from the log for this group meets `meant`. If no
+        window was computed from the log for a group, the group is compared if any of its windows meets `meant`.
 
         The result has the columns of `ComparedRows.differences`, the columns of the state, and `remains`. In addition
         to the usual values, `change` may be `state`, which means that only the state was wrong.
@@ -60,7 +60,7 @@ class OpenWindowsCorrection:
         Windows without a difference yield no rows.
         """
         partials = Rows(self.pipeline).of_corrected(view, Condition("remains"), Condition("open AND NOT remains"))
-        # The answer of a window that merged away is retracted together with the answer of its successor.
+        # The answer of a window that has merged into a successor is retracted together with the successor's answer.
         panes = pane_rows(self.pipeline, view, self.written, Condition("NOT gone OR merged_away"))
         return Query(f"{panes} UNION ALL {partials}")
 
@@ -94,7 +94,7 @@ class OpenWindowsCorrection:
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
         """Select the current answers of the windows that meet `reached`.
 
-        Answers of windows that merged into other windows and are not retracted yet (V3) are selected, too.
+        If a window merged into another window and its answer is not retracted yet (V3), this answer is selected, too.
         """
         held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
@@ -125,7 +125,7 @@ class OpenWindowsCorrection:
         """Return SQL that computes the state of each window from the log's records, and the columns `told` and `alike`.
 
         `told` is True if a pane of the window fires. `alike` is True if the stream's state of the window has the same
-        totals as the log.
+        totals as the state that is computed from the log.
         """
         chain = Chain(all_of(bracketed(beside)), list(self._types()))
         now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
@@ -140,7 +140,9 @@ class OpenWindowsCorrection:
         return chain.text
 
     def _changes(self, started: Relation, meant: Condition) -> Query:
-        """Return SQL that sets the `change` of each window; the docstring of `corrected` describes the columns."""
+        """Return SQL that sets the column `change` for each window; the docstring of `corrected` describes the
+        columns.
+        """
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.answer_columns)
         equal += " AND NOT doubled"
@@ -170,11 +172,11 @@ class OpenWindowsCorrection:
         return Query(f"SELECT {join_items(items)} FROM ({grouped}) WHERE meant")
 
     def _grouped(self, marked: Query) -> Query:
-        """Return SQL that gives all merging windows of a group the same `wrong` and `meant`.
+        """Return SQL that sets the columns `wrong` and `meant` to the same values for all merging windows of a group.
 
-        Windows that overlap, directly or through other windows, form a group; they are corrected together, because the
+        Windows that overlap, directly or through other windows, form a group. They are corrected together, because the
         state must never have two windows that overlap. A window that no stream can reach is a group by itself, unless
-        its answer waits for the window's successor.
+        it merged into another window and its answer is not retracted yet.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]
@@ -198,5 +200,7 @@ class PythonCorrection(OpenWindowsCorrection):
 
 
 def correction_for(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrection:
-    """Return the native or the Python correction, depending on how the session's engine executes the definition."""
+    """Return the native or the Python correction; the choice depends on how the session's engine executes the
+    definition.
+    """
     return (PythonCorrection if way(pipeline) is Way.PYTHON else OpenWindowsCorrection)(session, pipeline, written)

@@ -76,9 +76,9 @@ def range_records(answering: Answering, first: int, last: int, epoch: int) -> Re
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
     """Return an event time, in microseconds, at or after which every session that ends after `first` begins.
 
-    The function searches a span of event time that ends one gap after `first`. The function moves the span's start
-    backwards until no session that ends after `first` begins within one gap of this start. If a session continues
-    beyond the end of the span, its part in the span also ends after `first`.
+    The function searches a span of event time that ends one gap after `first`. The start of the span is moved backwards
+    until no session that ends after `first` begins close to the start (within one gap). If a session continues beyond
+    the end of the span, its part in the span also ends after `first`.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where

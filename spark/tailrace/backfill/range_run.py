@@ -1,7 +1,7 @@
 """A run over a range of one definition: record the run, find the differences, publish the corrections, end the run.
 
-The subclasses of `RangeBackfill` contain the code that depends on the kind of definition: which tables a range reads,
-and which runs it needs. A run that fails is recorded as failed.
+The subclasses of `RangeBackfill` contain the code that depends on the kind of definition: they decide which tables are
+read for a range, and which runs the range needs. A run that fails is recorded as failed.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ class RangeBackfill(ABC, Generic[D]):
 
     @abstractmethod
     def reads(self) -> list[tuple[str, Filter]]:
-        """Return the tables to read for the range, each with a filter for the files with the range's records."""
+        """Return the tables to read for the range, and, for each table, a filter for the files that may have its
+        records.
+        """
 
     @abstractmethod
     def runs(self, session: Session) -> Sequence[tuple[D, Sequence[RangeRun[D]]]]:
@@ -223,9 +225,9 @@ def folded_head(lake: Lake, definition: Ranged) -> Head:
 
 
 def version_as_of(run: Run, pinned: Head) -> BackfillVersion:
-    """Return the version for the rows that a run writes.
+    """Return the version of the rows that a run writes.
 
-    `pinned` is the commit of the ledger at whose epoch the run has read the log.
+    The run has read the log up to the epoch of `pinned`, which is a commit of the ledger.
     """
     return BackfillVersion(
         run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
@@ -233,7 +235,7 @@ def version_as_of(run: Run, pinned: Head) -> BackfillVersion:
 
 
 def _ended(done: EndedRun, started: float, session: Session) -> Backfilled:
-    """Return the result of a run; `started` is the time at which it began, in seconds of `time.perf_counter`."""
+    """Return the result of a run; `started` is the time at which the run began, in seconds of `time.perf_counter`."""
     counts = {name: done.counts[name] for name in COUNTS}
     took = time.perf_counter() - started
     return Backfilled(done.run, **counts, seconds=took, engine=session.choice, gave_way=done.above)

@@ -10,7 +10,7 @@ from tailrace.model.base.errors import TailraceError
 
 
 class BackfillError(TailraceError, RuntimeError):
-    """The backfill is impossible, or is not possible yet; nothing was changed."""
+    """The error for a backfill that is impossible, or that is not possible yet. The backfill has changed nothing."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Backfilled:
     """The result of a backfill run: the numbers of windows or rows that it changed, left untouched, or retracted.
 
     A window counts as `changed` if it fired, for the first time or again. An open window also counts as `changed` if
-    only its state was corrected. A window counts as `retracted` if it has no answer any more. `gave_way` is the run to
-    which this run gave way, or None.
+    only its state was corrected. A window counts as `retracted` if it has no answer any more. If this run changed
+    nothing because a run of a higher generation covers its range, `gave_way` is that other run; otherwise, it is None.
     """
 
     run: Run

@@ -1,6 +1,6 @@
 """The command `tailrace`: its subcommands, and the exit statuses of errors.
 
-If a command raises an error of Tailrace, the command ends with a clear message and an exit status. For any other error,
+If a command raises a `TailraceError`, the command ends with a clear message and an exit status. For any other error,
 the command prints one line, and writes the stack trace to a file or, with `--debug`, to the terminal.
 """
 

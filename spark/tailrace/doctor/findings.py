@@ -1,7 +1,7 @@
 """The results of `tailrace doctor`'s checks, and the interface of a check.
 
-A check is a function that returns a short text on the present state, or raises `WrongError` or `UnseenError`. Any other
-error is also reported as a fault, so that an error in one check does not prevent the other checks.
+A check is a function that returns a short text on the present state, or raises `WrongError` or `UnseenError`. If a
+check raises an unexpected error, this error is also reported as a fault, and the other checks still run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WrongError(TailraceError, RuntimeError):
 class UnseenError(WrongError):
     """Raised by a check that is skipped.
 
-    `found` is the reason, and `mend` says what to do so that the check can be made.
+    `found` is the reason why the check was skipped, and `mend` says what to do so that the check can be made.
     """
 
 

@@ -1,4 +1,4 @@
-"""Check the lake for `tailrace doctor`: the warehouse, the catalog, its handling of commits, and the commit times."""
+"""Check the lake for `tailrace doctor`: the warehouse, the catalog, how it handles commits, and the commit times."""
 
 from __future__ import annotations
 
@@ -111,10 +111,11 @@ def check_times(settings: Settings) -> str:
 
 
 def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
-    """Check, on a scratch table, that the catalog refuses a commit that another commit has overtaken.
+    """Check that the catalog refuses a commit to a scratch table if another commit has changed the table first.
 
-    Every guarantee of Tailrace needs this refusal: if a catalog accepts a commit that another commit has overtaken, the
-    other commit is lost without an error. `sweep` removes all files below an address.
+    If a catalog accepts a commit that is based on an outdated version of a table, the table loses an earlier commit
+    without an error. Every guarantee of Tailrace therefore needs the refusal. `sweep` removes all files below an
+    address.
     """
     ours, theirs = Lake(settings), Lake(settings)
     name = f"doctor_{uuid.uuid4().hex[:12]}"
@@ -145,7 +146,7 @@ def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
 
 
 def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
-    """Return True if a commit is refused because another commit has changed the table after it was loaded."""
+    """Return True if a commit is refused because another commit has changed the table after the table was loaded."""
     staged = ours.table(name)
 
     def first() -> None:
@@ -193,7 +194,7 @@ def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
 
 
 def remove_folder(address: str) -> None:
-    """Remove a folder of this machine, and its parent folder if it is then empty."""
+    """Remove a folder of this machine, and also its parent folder if the parent folder is then empty."""
     place = Path(address.removeprefix("file://"))
     shutil.rmtree(place)
     with suppress(OSError):

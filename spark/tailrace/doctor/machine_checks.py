@@ -104,7 +104,7 @@ any).
 
 
 def _requirements() -> list[tuple[str, str | None, str | None]]:
-    """List the requirements of `tailrace`: the name, the pinned version and the extra of each.
+    """List the requirements of `tailrace`: the name, the pinned version and the extra of each requirement.
 
     The list is empty if `tailrace` is not installed as a package.
     """

@@ -13,10 +13,10 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def arrival_filter(times: Mapping[int, int], epoch: int, first: int | None, last: int | None) -> Filter:
-    """Return the filter for the files with records up to `epoch` that arrived from `first` to just before `last`.
+    """Return the filter for the files with records that arrived at `first` or later, but before `last`.
 
-    `times` maps each epoch to its processing time. Processing times never decrease from epoch to epoch, so the selected
-    records are those of consecutive epochs.
+    Records of epochs after `epoch` are excluded. `times` maps each epoch to its processing time. Processing times never
+    decrease from epoch to epoch, so the selected records are those of consecutive epochs.
     """
     before = max((one for one, at in times.items() if first is not None and at < first), default=None)
     after = min((one for one, at in times.items() if last is not None and at >= last), default=None)
@@ -37,8 +37,8 @@ def with_arrival(session: Session, log: Arrivals, records: Relation, times: Mapp
 def arrival(log: Arrivals) -> str:
     """Return the SQL select-list item that converts `_arrived`, in microseconds, to an instant.
 
-    If `_arrived` is null, the query fails. `_arrived` is null if tools other than Tailrace expired snapshots of the
-    log, because no archive has the properties of those snapshots.
+    If `_arrived` is null, the query fails. `_arrived` is null if a tool other than Tailrace expired the snapshot of the
+    record's epoch: the epoch's processing time was then never archived.
     """
     # On every engine, casting this text to a number fails with an error message that contains the text.
     said = f"CONCAT('{UNKNOWN}: log {log.of.name}, epoch ', CAST(r._epoch AS string))"
@@ -46,12 +46,15 @@ def arrival(log: Arrivals) -> str:
 
 
 UNKNOWN = "it is not known any more when the records of an epoch arrived"
-"""The message of a query that fails because neither a commit nor an archive has the processing time of an epoch."""
+"""The error message of a query that needs the processing time of an epoch, if this time is unknown.
+
+The time is unknown if neither a commit nor an archive contains it.
+"""
 
 
 def epoch_times(times: Mapping[int, int]) -> pa.Table:
     """Build a table of epochs and their processing times in microseconds.
 
-    No log has a column with the name of one of the table's columns.
+    The table's column names do not occur in any log.
     """
     return pa.table({"_epoch": pa.array(times.keys(), pa.int64()), "_arrived": pa.array(times.values(), pa.int64())})

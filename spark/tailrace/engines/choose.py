@@ -1,6 +1,6 @@
 """Choose the engine of an epoch or a run by comparing the amount of data with the limits in the settings.
 
-The policy reads no files and starts no engine; its callers count the bytes and rows.
+The policy reads no files and starts no engine. The caller determines the number of bytes and rows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _BYTES_A_ROW = 400
 """The approximate size in bytes of one open window in DuckDB, including its accumulators."""
 
 _UNPACKED = 32
-"""The memory in bytes that this process needs per byte of a file, including all copies, if the records come from
-Spark.
+"""The bytes of memory that this process needs per byte of a file, if the records come from Spark.
+
+All copies of the records are included.
 """
 
 
@@ -61,7 +62,7 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class Demand:
-    """The requirements of a definition for its engine.
+    """The requirements that a definition has for its engine.
 
     `steps` is true if one of the definition's steps is written for Spark. `spark_alone` is a human-readable clause with
     the reason why no part of the definition can run on DuckDB. `spark_alone` is None if DuckDB can run some part of the
@@ -103,9 +104,9 @@ _SPELLING = "its ids in a registry have more than six decimals, which DuckDB doe
 class EnginePolicy:
     """The limits of this process, and the choices of engine that follow from these limits.
 
-    If the settings name an `engine`, that engine runs everything, whatever the size; `named` gives this reason as a
-    human-readable clause. `windows` is the maximum number of open windows in Spark's driver. If `windows` is None, the
-    maximum is the number of windows that DuckDB can keep without spilling.
+    If the settings name an `engine`, that engine runs all work of any size. `named` is the reason as a human-readable
+    clause, such as `TAILRACE_ENGINE is spark`. `windows` is the maximum number of open windows in Spark's driver. If
+    `windows` is None, the maximum is the number of windows that DuckDB can keep without spilling.
     """
 
     engine: Engine | None
@@ -139,7 +140,7 @@ class EnginePolicy:
         """The maximum size in bytes of the records of one epoch in this process, or None for no maximum.
 
         Three epochs can be in memory at once: one being folded, one waiting, and one being read. If the settings name
-        Spark, this process reads only epochs so small that Spark would take longer to plan the reading and landing.
+        Spark, this process reads an epoch only if Spark would need more time to plan how to read and land the epoch.
         """
         if self.engine is None:
             return self.memory // 4
@@ -149,16 +150,16 @@ class EnginePolicy:
     def driver_windows(self) -> int:
         """The maximum number of open windows in Spark's driver.
 
-        If the settings give no maximum, it is the number of windows that DuckDB can keep without spilling.
+        If the settings give no maximum, the maximum is the number of windows that DuckDB can keep without spilling.
         """
         return self.memory // _BYTES_A_ROW if self.windows is None else self.windows
 
     def takes(self, to_read: Callable[[], int], *, ids: bool) -> bool:
-        """Return True if this process should read an epoch from its source.
+        """Return True if this process, rather than Spark, should read an epoch from its source.
 
-        `to_read` returns the number of bytes to read; this function is called only if the answer depends on the size.
-        `ids` is true if the log remembers record ids. If the settings name Spark, this process reads no epochs of a log
-        that remembers ids, because there may be too many ids for this process's memory.
+        The function `to_read` returns the number of bytes to read; it is called only if the answer depends on this
+        number. `ids` is true if the log remembers record ids. If the settings name Spark, this process reads no epochs
+        of a log that remembers ids, because there may be too many ids for this process's memory.
         """
         if self.room is None:
             return True
@@ -167,7 +168,7 @@ class EnginePolicy:
         return to_read() <= self.room
 
     def reads(self, bytes: int) -> bool:
-        """Return True if this process should read landed records of a log again.
+        """Return True if this process, rather than Spark, should re-read records that a log has already landed.
 
         `bytes` is the records' size in memory.
         """
@@ -186,7 +187,7 @@ class EnginePolicy:
         return EngineChoice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if demanded.steps else why)
 
     def goes_over(self, definition: Definition, *, here: bool, rows: int) -> EngineChoice | None:
-        """Return the choice of Spark if a fold no longer fits into this process, or None if it fits.
+        """Return the choice of Spark if a fold no longer fits into this process, or None if the fold fits.
 
         `here` is true if the records of the fold's next epoch are in this process. `rows` is the number of rows of the
         fold's state.
@@ -215,7 +216,10 @@ class EnginePolicy:
         return EngineChoice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
     def _fixed(self, demanded: Demand) -> EngineChoice | None:
-        """Return the engine that the definition requires or the settings name, or None if there is neither."""
+        """Return the engine that the definition requires or the settings name.
+
+        Returns None if the definition requires no engine and the settings name no engine.
+        """
         if demanded.spark_alone is not None:
             return EngineChoice(Engine.SPARK, demanded.spark_alone)
         return None if self.engine is None else EngineChoice(self.engine, self.named)
@@ -225,16 +229,16 @@ class EnginePolicy:
         return 1 if bytes <= LITTLE else None
 
     def comes_here(self, bytes: int, definition: Definition) -> bool:
-        """Return True if this process can hold the results of a run on Spark that reads files of `bytes` bytes in all.
+        """Return True if the results of a run on Spark fit into this process. The run reads `bytes` bytes of files.
 
-        If a definition has no windows, its result rows are not aggregated: they are as wide as the records, and
-        uncompressed.
+        If a definition has no windows, its result rows are not aggregated. These rows are as wide as the records, and
+        they are not compressed.
         """
         return bytes <= self.memory // (1 if definition.windowed else _UNPACKED)
 
     @property
     def out_of_room(self) -> str:
-        """The reason, as a human-readable clause, why a run is repeated on Spark after DuckDB ran out of room."""
+        """The human-readable reason why a run is repeated on Spark after DuckDB ran out of memory and spill space."""
         return f"DuckDB had no room for it within TAILRACE_MEMORY, {self.limit}, and TAILRACE_SCRATCH"
 
 

@@ -1,9 +1,9 @@
 """Claim a computation's productions before their epoch is written (`model.definition.once`; Photon's IdRegistry).
 
-An epoch's claims are published before the epoch itself. If the process dies before it publishes the epoch, it has
-claimed productions that are not in its ledger yet. The epoch is then folded again from the same state and the same
-records, and the published claims are recognized as this claimant's claims. A production that this claimant has claimed
-must still be written if it is missing from the ledger.
+An epoch's claims are published before the epoch itself. If the process dies after it has published the claims and
+before it publishes the epoch, the ledger does not contain the claimed productions. The epoch is then folded again from
+the same state and the same records, and the published claims are recognized as this claimant's claims. A production
+that this claimant has claimed must still be written if it is missing from the ledger.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ SOONEST, LATEST = 0.05, 5.0
 """The initial and the maximum time, in seconds, that a claimant waits after another claimant has committed first."""
 
 Known: TypeAlias = Callable[[int | None, int], Relation]
-"""A function from a snapshot of the registry and an event time in microseconds to a relation of the registry's claims.
-The relation contains all claims with this event time or a later one.
+"""A function that looks up the claims of a registry.
+
+The function takes a snapshot of the registry and an event time in microseconds. It returns a relation that contains all
+of the snapshot's claims with this event time or a later one.
 """
 
 _ID = ("id", PANE_TIME)
@@ -42,9 +44,11 @@ CLAIM_PLACE = ("source_partition", "source_offset")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The productions to claim in an epoch: a relation of their ids and positions, and their first and last event time.
+    """The productions to claim in an epoch.
 
-    `rows` is the number of productions, and `ids` the number of distinct ids. Event times are in microseconds.
+    `relation` contains the ids and positions of the productions, `rows` is the number of productions, and `ids` is the
+    number of distinct ids. `first` and `last` are the first and the last event time of the productions, in
+    microseconds.
     """
 
     relation: Relation
@@ -65,19 +69,20 @@ class _Wanted:
 
 
 class Claiming:
-    """The claiming of one computation's productions. `lease` is the lease on the computation's ledger."""
+    """Claims the productions of one computation. `lease` is the lease on the computation's ledger."""
 
     def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
     def left_out(self, session: Session, rows: Relation, epoch: int, known: Known | None = None) -> Relation | None:
-        """Claim an epoch's productions; return a relation of the positions of productions that must not be output.
+        """Claim an epoch's productions; return a relation that lists the productions that must not be output.
 
-        `rows` is a relation of the computed ledger rows. Returns None if all productions may be output. A production
-        must not be output if another claimant has claimed its id, if its id is already in the ledger, or if an earlier
-        production in the same epoch has the same id. Such a production is written to the ledger as a `claimed` row.
-        `known` looks up the registry's claims; if `known` is None, the registry itself is read.
+        The relation contains the position of each such production. `rows` is a relation of the computed ledger rows.
+        Returns None if all productions may be output. A production must not be output if another claimant has claimed
+        its id, if its id is already in the ledger, or if an earlier production in the same epoch has the same id. Such
+        a production is written to the ledger as a `claimed` row. `known` looks up the registry's claims; if `known` is
+        None, the registry itself is read.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
@@ -95,7 +100,7 @@ class Claiming:
         self.registry.close()
 
     def _wanted(self, session: Session, rows: Relation) -> _Wanted:
-        """Compute the productions to claim, and number the productions that have the same id."""
+        """Compute the productions to claim, and number the productions with the same id from 1."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -105,7 +110,7 @@ class Claiming:
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
         """Claim the ids that no claimant has.
 
-        Return a relation of the ids that may be output, and whether these are all ids.
+        Returns a relation of the ids that may be output, and True if all of the epoch's ids may be output.
         """
         ours = Relation("")
         for attempt in stamina.retry_context(
@@ -126,7 +131,7 @@ class Claiming:
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
         """Claim the ids that no claimant has, and return a relation of all ids that this claimant has.
 
-        For each id, the relation says whether this claimant had claimed the id before this call. Raises `MovedError` if
+        The column `claimed` is true for an id that this claimant had claimed before this call. Raises `MovedError` if
         another claimant committed in the meantime.
         """
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
@@ -151,7 +156,7 @@ class Claiming:
         return ours
 
     def _ledger(self, session: Session, wanted: _Wanted) -> Relation:
-        """Return the parenthesized query of ledger productions with event times in the range of `wanted`."""
+        """Return the parenthesized query of the ledger's productions whose event times are in the range of `wanted`."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")

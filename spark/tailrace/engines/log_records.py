@@ -35,8 +35,8 @@ def instant_term(micros: int) -> str:
 def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
     """Return the parenthesized query of a log's records up to an epoch, within a range of event times.
 
-    The range is from `first` up to but not including `last`. Event times are in microseconds; None means that there is
-    no bound. Raises `NotKeptError` for productions that the ledger does not store.
+    The range is from `first` up to but not including `last`. Event times are in microseconds. If `first` or `last` is
+    None, the range has no such bound. Raises `NotKeptError` for productions that the ledger does not store.
     """
     conditions = _conditions(log, epoch, first, last)
     if not log.landed:
@@ -83,7 +83,8 @@ def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> li
 def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:
     """Return the current snapshot of a landed log, and the lowest and highest values of the log's columns.
 
-    If the filter skips some files, the lowest and highest values are missing, and the query must keep its conditions.
+    If the filter `where` skips some files, the lowest and highest values are not returned. The query then keeps its
+    conditions.
     """
     table = lake.table(log.name)
     if (current := table.current_snapshot()) is None:
@@ -100,22 +101,22 @@ def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tu
 def tables_of_log(
     lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
 ) -> list[tuple[str, Filter]]:
-    """List the tables that store a log's records, each with the filter that selects the files to read."""
+    """List the tables that store a log's records. Each table comes with the filter that selects the files to read."""
     parts = (log,) if isinstance(log, Arrivals) else log.parts
     return [_table(lake, part, epoch, first, last) for part in parts]
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
     if isinstance(log, Productions):
-        # Productions that a run corrected after the epoch are also included, even if the run read later epochs of the
-        # log.
+        # The filter also includes productions that a run corrected after the epoch, even if the run read later epochs
+        # of the log.
         mended = log.of.recomputable
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
         return log.of.name, arrival_filter(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
-        # An answer's event time is the last microsecond of its window.
+        # The event time of an answer is the last microsecond of the answer's window.
         ends = _within("window_end", first, None if last is None else last + 1)
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
@@ -157,7 +158,7 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
 
 @singledispatch
 def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
-    """Return the query of the productions in a ledger up to an epoch, as other definitions read the productions.
+    """Return the query of a ledger's productions up to an epoch, in the form in which other definitions read them.
 
     Retracted productions are excluded.
     """
@@ -169,7 +170,7 @@ produced_by.register(Windowless, lambda definition, ledger, epoch: output_rows(d
 
 
 def streamed_rows(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
-    """Return the parenthesized query of a log's records up to an epoch, as the stream's readers received the records.
+    """Return the parenthesized query of the records that the readers of a log received in a stream, up to an epoch.
 
     If `first` is given, only records with the event time `first` or later are returned. Corrections that a run has
     since made to a map's rows are excluded, because the stream's readers did not receive these corrections.

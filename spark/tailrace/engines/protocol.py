@@ -1,4 +1,4 @@
-"""The interface between a fold and an engine: bundles of records, the state, the step, and the rows for the ledger."""
+"""The interface between a fold and an engine: records of a bundle, state, step, and rows for the ledger."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class EpochCounts:
     `timings` counts the panes by timing; retractions are counted only in `retractions`. `reasons` counts a pipeline's
     late records by reason. `unanswered` counts the panes whose result is null because no value of the result's type is
     correct (rule X7). `open` is the number of windows that are open after the epoch. `claimed` counts the productions
-    that are not output because their ids are already in use, and `fed_back` the records that a computation's loop feeds
-    back.
+    that are not output because their ids are already in use. `fed_back` counts the records that a computation's loop
+    feeds back.
     """
 
     retractions: int = 0
@@ -97,14 +97,18 @@ class EpochCounts:
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, int]) -> EpochCounts:
-        """Build the counts of an epoch of a definition without windows from the epoch's number of rows of each kind."""
+        """Build the counts of an epoch of a definition without windows.
+
+        `kinds` maps each kind of row to the number of rows.
+        """
         numbers: dict[str, Any] = {name: kinds.get(kind, 0) for kind, name in KINDS.items()}
         return cls(**numbers)
 
 
 KINDS = {PRODUCTION: "productions", CLAIMED: "claimed", FEEDBACK: "fed_back", LATE: "late", REJECTED: "rejected"}
-"""The kinds of rows that are counted in the ledgers of definitions without windows, each with its field of
-`EpochCounts`.
+"""The kinds of rows that are counted in the ledgers of definitions without windows.
+
+Each kind is mapped to the field of `EpochCounts` that counts it.
 """
 
 GROUPED_BY = ("kind", "retraction", "timing", "reason")
@@ -112,10 +116,11 @@ GROUPED_BY = ("kind", "retraction", "timing", "reason")
 
 
 def count_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Count a pipeline's ledger rows of one epoch, in one group for each combination of `GROUPED_BY`.
+    """Count a pipeline's ledger rows of one epoch.
 
-    In each group, `rows` is the group's number of rows. If the ledger has the column `unanswered`, each group also
-    counts its rows with a value in this column.
+    The rows are counted in groups, with one group for each combination of values in the columns `GROUPED_BY`. In each
+    group, `rows` is the group's number of rows. If the ledger has the column `unanswered`, each group also counts its
+    rows with a value in this column.
     """
     more = [UNANSWERED] if UNANSWERED in rows.column_names else []
     counts = [([], "count_all"), *((name, "count") for name in more)]
@@ -232,7 +237,7 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
 
 
 AnySide: TypeAlias = Side[Any, Any, Any, Any]
-"""A `Side` whose engine and kind of definition are irrelevant to the code that uses it."""
+"""A `Side` on any engine, for any kind of definition."""
 
 
 def lost_state(error: Exception) -> bool:

@@ -32,7 +32,7 @@ from tailrace.sql.terms import Query, bracketed
 class RowSide(ABC, Generic[Rows]):
     """The base class for folding a map or a join.
 
-    `MapSide` and `JoinSide` define the step; a class per engine writes the rows.
+    `MapSide` and `JoinSide` define the step. On each engine, a subclass writes the rows.
     """
 
     def __init__(self, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
@@ -58,7 +58,7 @@ class RowSide(ABC, Generic[Rows]):
         return None
 
     def close(self) -> None:
-        """Do nothing: this class keeps nothing that must be freed."""
+        """Do nothing, because this class keeps nothing that must be freed."""
 
 
 class MapSide(RowSide[Rows], Generic[Rows]):

@@ -37,7 +37,7 @@ records.
 
 @dataclass(frozen=True)
 class CountedRelation:
-    """A relation whose rows are already computed, and the number of rows that meet each condition."""
+    """A relation whose rows are already computed, and for each condition the number of rows that meet the condition."""
 
     relation: Relation
     counts: Mapping[str, int]
@@ -53,11 +53,11 @@ class RowGathering(Protocol):
     def take(self, stepped: Any, before: Any) -> None:
         """Add the ledger rows of an epoch's result (`Side.step`) to the collection.
 
-        `before` is the state before the epoch, which is freed once the rows are computed.
+        `before` is the state before the epoch. This state is freed once the rows are computed.
         """
 
     def settle(self) -> None:
-        """Compute all rows that were taken but not yet computed."""
+        """Compute all ledger rows that were taken but not yet computed."""
 
 
 class Session(Protocol):
@@ -83,7 +83,7 @@ class Session(Protocol):
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
         """Return a relation of a landed log's rows.
 
-        In the relation, columns have the names that the log declares, even if they were renamed in the table.
+        The columns of the relation have the names that the log declares, even if the table's columns were renamed.
         """
 
     def relation_of(self, rows: pa.Table) -> Relation:
@@ -96,7 +96,10 @@ class Session(Protocol):
         """Return a relation of a query's rows, which are computed only once."""
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
-        """Compute a query's rows now; return a relation of the rows, and the count of rows that meet each condition."""
+        """Compute a query's rows now.
+
+        Returns a relation of the rows, and the number of rows that meet each condition.
+        """
 
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
         """Return a relation of a query's rows, with columns of the types `types`.
@@ -116,7 +119,7 @@ class Session(Protocol):
         """
 
     def count(self, relation: Relation) -> int:
-        """Count the rows of a relation, which is a name or a parenthesized query."""
+        """Count the rows of a relation. The relation is a name or a parenthesized query."""
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
         """Return a relation of the records after the definition's steps.
@@ -139,13 +142,16 @@ class Session(Protocol):
         """
 
     def side(self, pipeline: Pipeline) -> AnySide:
-        """Open the `Side` of a pipeline's stage, which accepts the bundles that `bundles` yields."""
+        """Open the `Side` of a pipeline's stage. The `Side` accepts the bundles that `bundles` yields."""
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
         """Yield one bundle for each epoch in `epochs`: the query's rows that have this epoch in the column `_epoch`."""
 
     def gathered(self, pipeline: Pipeline) -> RowGathering:
-        """Open a collection of the ledger rows of a stage's epochs, which is closed with the session."""
+        """Open a collection of the ledger rows of a stage's epochs.
+
+        The collection is closed together with the session.
+        """
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         """Append a query's rows to a branch, in a commit with the properties `properties`.
@@ -166,7 +172,10 @@ class Session(Protocol):
         """Drop a relation before the session ends."""
 
     def cancel(self) -> None:
-        """Cancel the running computation, which then raises an error. This method is called from another thread."""
+        """Cancel the running computation, so that the computation raises an error.
+
+        This method is called from another thread.
+        """
 
     def close(self) -> None:
         """Drop all relations of the session."""

@@ -22,8 +22,8 @@ from tailrace.model.definition.context import ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    Each commit records the upper limit of the readers' watermark, even if the computation has no readers, because
-    people look at this limit, too.
+    Each commit records the upper limit of the readers' watermark. It is recorded even if the computation has no
+    readers, because users also look at this limit.
     """
 
     side: KeySide[Any, Any, Any, Any]
@@ -35,7 +35,10 @@ class ComputationFold(LedgerFold):
         self.claiming = None if computation.once is None else Claiming(self.lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch's productions for readers: strong ones from the ledger, weak ones by recomputing them."""
+        """Return the productions of an epoch for the computation's readers.
+
+        Strong productions are read from the ledger. Weak productions are computed again.
+        """
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
         return super().passed_on_again(epoch, there, after)
@@ -80,7 +83,7 @@ class ComputationFold(LedgerFold):
             )
         assert self._read_again is not None, "weak productions are computed from what was read"
         bundle = self._read_again(self.computation, epoch).bundle
-        # The epoch is computed on a separate side, so the fold's own state does not change.
+        # The epoch is computed on an additional engine side, so the fold's own state does not change.
         with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)

@@ -1,4 +1,4 @@
-"""Read an epoch in the form in which folds read it: while it is being landed, or later from the tables (rule T2)."""
+"""Provide the records of an epoch to folds, while the epoch is being landed, or later from the tables (rule T2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tailrace.model.logs.log import Log
 
 
 class Recordings:
-    """The commits of epochs in logs and ledgers. A table's commits are read when they are first needed."""
+    """The commits of epochs in logs and ledgers. The commits of a table are read when they are needed for the first
+    time.
+    """
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()
@@ -36,7 +38,9 @@ class Recordings:
         return self._found[table]
 
     def latest(self, table: str, epoch: int) -> EpochCommit | None:
-        """Return a table's last commit with an epoch up to `epoch`, or None if no such commit is left."""
+        """Return a table's last commit with an epoch up to `epoch`, or None if the table has no such commit any
+        more.
+        """
         found = self.of(table)
         place = bisect_right(self._epochs[table], epoch)
         return found[self._epochs[table][place - 1]] if place else None
@@ -44,7 +48,9 @@ class Recordings:
 
 @dataclass(frozen=True)
 class ReadLedger:
-    """A ledger that this process only reads: it has no lease on it, and another process moves the head."""
+    """A ledger that this process only reads. The process has no lease on the ledger, and another process writes to
+    it.
+    """
 
     lake: Lake
     table: str
@@ -75,7 +81,9 @@ class EpochReading(ABC):
         self._engines = engines
 
     def of(self, log: Log) -> PassedEpoch:
-        """Return the epoch of a log. If the log is a union, its epoch is combined from those of its member logs."""
+        """Return the epoch of a log. If the log is a union, the epochs of its member logs are combined into one
+        epoch.
+        """
         if isinstance(log, Union):
             return self._engines.together(log, {member: self._part(part) for member, part in log.members.items()})
         return self._part(log)
@@ -88,7 +96,7 @@ class EpochReading(ABC):
 class LandingEpoch(EpochReading):
     """An epoch that is being landed; `landed` maps each log's name to the log's epoch.
 
-    When a fold reads the epoch, the folds before it have already staged their output.
+    When a fold reads the epoch, all folds that run earlier in the epoch have already staged their output.
     """
 
     def __init__(
@@ -108,8 +116,8 @@ class LandingEpoch(EpochReading):
 class RecordedEpoch(EpochReading):
     """An epoch that is already in the tables: records come from logs, and the output of folds comes from their ledgers.
 
-    It covers the records of the epochs from `after` + 1 to `epoch`. Normally `after` is the previous epoch; it is
-    earlier if several epochs are folded as one.
+    The object contains the records of the epochs from `after` + 1 to `epoch`. Normally `after` is the previous epoch;
+    `after` is smaller if several epochs are folded as one.
     """
 
     def __init__(
@@ -144,9 +152,9 @@ class RecordedEpoch(EpochReading):
         )
 
     def _landed(self, log: Log) -> PassedEpoch:
-        """Read the epoch of a log that a source fills.
+        """Read the epoch of a log that is filled from a source.
 
-        If the log has no commit of the epoch, the log's clock stands still in the epoch.
+        If the log has no commit of the epoch, the log's clock does not advance in the epoch.
         """
         bundle, there = (
             self._engines.read(log, self._after, self._epoch),

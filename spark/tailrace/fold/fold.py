@@ -19,7 +19,9 @@ class Phases:
     _since: float = field(default_factory=time.perf_counter)
 
     def end(self, name: str) -> None:
-        """End a phase: add the time since the previous phase ended to this phase's duration."""
+        """End a phase: add the time that has passed since the end of the previous phase to the duration of the named
+        phase.
+        """
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
         self._since = now
@@ -29,8 +31,8 @@ class Phases:
 class EpochResult(EpochCounts):
     """The result of an epoch for one definition: counts, the clock, the engine, and the writer of the epoch's commit.
 
-    The writer is identified by the stream's `generation` and by the `token` of the stream's lease. Both are None for a
-    computation, which has no generations.
+    The writer is identified by the stream's `generation` and by the `token` of the stream's lease. `generation` and
+    `token` are None for a computation, which has no generations.
     """
 
     clock: Clock
@@ -46,9 +48,11 @@ class EpochResult(EpochCounts):
 
 @dataclass(frozen=True)
 class PassedEpoch:
-    """An epoch as a fold's readers get it: records, clock, and an upper limit of the readers' watermark (rule T3).
+    """An epoch in the form in which the readers of a fold or log receive it: records, clock and watermark limit (rule
+    T3).
 
-    `onward` is this limit, in microseconds. If the log is `idle`, a reader of several logs does not wait for it.
+    `onward` is the upper limit of the readers' watermark, in microseconds. If the log is `idle`, a reader of several
+    logs does not wait for it.
     """
 
     bundle: BundleRecords
@@ -58,11 +62,13 @@ class PassedEpoch:
 
     @classmethod
     def of(cls, bundle: BundleRecords, clock: Clock, *, idle: bool = False) -> PassedEpoch:
-        """Make the epoch of a landed log. The log's readers have the same watermark as the log."""
+        """Create the epoch of a landed log. The log's readers have the same watermark as the log."""
         return cls(bundle, clock, clock.watermark, idle)
 
     def clock_after(self, before: Clock | None) -> Clock:
-        """Return a reader's clock in this epoch, given its clock `before` the epoch. A clock never goes back."""
+        """Return the clock of a reader in this epoch. `before` is the reader's clock before the epoch; a clock never
+        goes back.
+        """
         watermark, now = self.onward, self.clock.processing_time
         if before is not None:
             watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
@@ -70,14 +76,15 @@ class PassedEpoch:
 
 
 def passed_again(side: AnySide, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-    """Return an epoch from a ledger for the definition's readers; `side` is a side of the definition.
+    """Return an epoch of a definition for the definition's readers, from the ledger.
 
-    `there` is the epoch's commit. If it is None because the commit is gone, the readers' watermark stays as it is until
-    the next epoch.
+    `side` is the definition's engine side. `there` is the epoch's commit. If `there` is None because the commit is
+    gone, the readers' watermark stays as it is until the next epoch.
     """
     records = side.passed_again(epoch, after)
     if there is None:
         return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
-    # If no state holds readers back, the ledger need not record the limit of their watermark in each epoch.
+    # If the definition has no state that holds back its readers' watermark, the ledger need not record the limit of
+    # this watermark in each epoch.
     free = BEGINNING if side.holds else there.clock.watermark
     return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)

@@ -47,19 +47,21 @@ class StreamEngines:
         self.duck.close()
 
     def first(self, definition: Definition) -> AnySide:
-        """Open the side on which a definition's fold begins."""
+        """Open the engine side (the definition on DuckDB or on Spark) with which a definition's fold begins."""
         choice = self.policy.for_stream(definition)
         on_spark = choice.engine is Engine.SPARK
         return (self.spark.first_side if on_spark else self.duck.side)(definition, choice)
 
     def beside(self, definition: Definition, bundles: Iterable[BundleRecords]) -> AnySide:
-        """Open an additional side of a definition, on an engine that can process these bundles."""
+        """Open an additional engine side of a definition, on an engine that can process these bundles."""
         choice = self.policy.for_stream(definition)
         engine = self.spark if choice.engine is Engine.SPARK else self.having(bundles)
         return engine.side(definition, choice)
 
     def next(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the side for a fold's next bundle. A fold that has moved to Spark stays there until a restart."""
+        """Return the engine side for a fold's next bundle. A fold that has moved to Spark stays there until a
+        restart.
+        """
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)
         choice = self.policy.goes_over(definition, here=isinstance(bundle, pa.Table), rows=state.count)
@@ -70,7 +72,9 @@ class StreamEngines:
         return self.duck if all(isinstance(bundle, pa.Table) for bundle in bundles) else self.spark
 
     def read(self, log: Log, after: int, until: int) -> BundleRecords:
-        """Read a log's records of the epochs after `after` up to `until`, with the engine that suits their size."""
+        """Read the records of a log from the epochs after `after` up to `until`, with an engine that suits the records'
+        size.
+        """
         where = every(above("_epoch", after), at_most("_epoch", until))
         files = [task.file for task in self.lake.table(log.name).scan(row_filter=where).plan_files()]
         # The files' sizes alone would mislead, because repeated values take almost no space in files.
@@ -94,7 +98,7 @@ class StreamEngines:
     def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
         """Convert a log's epoch to the epoch of its `Arrivals` log, in which arrival times are the event times.
 
-        `times` maps epochs to their processing times; it is needed if the records come from several epochs.
+        `times` maps epochs to their processing times. `times` is needed if the records come from several epochs.
         """
         now = passed.clock.processing_time
         engine = self.having([passed.bundle])

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 class MissedEpoch:
     """An epoch that was folded from the log after it had been landed.
 
-    It has the epoch's number, the results by definition, and the seconds in total and by phase.
+    The object has the number of the epoch, the results by definition, and the duration of the fold in seconds, in total
+    and by phase.
     """
 
     epoch: int
@@ -50,17 +51,17 @@ class MissedEpoch:
 
 
 class StreamError(TailraceError, RuntimeError):
-    """Raised if a stream cannot start or continue."""
+    """The error for a stream that cannot start or cannot continue."""
 
 
 class FoldGroup(Sequence[LedgerFold]):
     """The running folds of several definitions, in the order in which they process an epoch.
 
     `logs` are the logs that the definitions read from sources; an epoch covers all of these logs. `landing` is the
-    lease of the first log, if the stream lands the logs. With `alone`, this process folds only the given definitions.
-    Other processes fold the earlier definitions, and this process reads their output from their ledgers. If a fold
-    loses its lease to a process that folds from the log, the fold is dropped. If a fold loses its lease to another
-    stream, the whole process is fenced off.
+    lease of the first log, if the stream lands the logs. If `alone` is True, this process folds only the given
+    definitions. Other processes fold the earlier definitions, and this process reads their output from their ledgers.
+    If a fold loses its lease to a process that folds from the log, the fold is dropped. If a fold loses its lease to
+    another stream, the whole process is fenced off.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
     @contextmanager
     def _dropping(self, fold: LedgerFold) -> Iterator[None]:
-        """Drop the fold, without raising the error, if the block fails because the fold's lease is lost.
+        """Drop the fold, without raising the error, if the `with` block fails because the fold's lease is lost.
 
         Raises `FencedError` if the whole process is fenced off, and any other error of the block.
         """
@@ -148,9 +149,10 @@ class FoldGroup(Sequence[LedgerFold]):
             self._drop(fold, lost)
 
     def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
-        """Step an epoch in each fold; each fold runs after the folds whose output it reads.
+        """Stage an epoch in each fold: compute the fold's output without publishing it.
 
-        Returns the results by definition. Dropped folds have no result.
+        A fold runs after the folds whose output it reads. Returns the results by definition. Dropped folds have no
+        result.
         """
         found = {}
         for fold in self._standing():
@@ -177,7 +179,8 @@ class FoldGroup(Sequence[LedgerFold]):
         return again
 
     def _published(self, fold: LedgerFold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
-        """Publish a fold's staged epoch; stage it again each time a backfill has corrected the fold's state (X4).
+        """Publish a fold's staged epoch. Each time a backfill has corrected the fold's state, stage the epoch again
+        first (X4).
 
         Returns the result of the last repeated staging, or None if nothing was staged again.
         """
@@ -189,9 +192,9 @@ class FoldGroup(Sequence[LedgerFold]):
         return again
 
     def due(self) -> int | None:
-        """Return the next processing time at which any fold may have output without a record, or None if there is none.
+        """Return the next processing time, in microseconds, at which any fold may have output without a record.
 
-        The time is in microseconds.
+        Returns None if there is no such time.
         """
         found = list[int | None]()
         for fold in self._standing():
@@ -233,7 +236,7 @@ class FoldGroup(Sequence[LedgerFold]):
     def leap(self, last: int) -> None:
         """Fold all epochs up to `last` that a ledger lacks, as a single epoch with the clock of `last`.
 
-        However records are divided into epochs, the answers are the same (rule L1), but the panes differ. Use this
+        The division of records into epochs does not change the answers (rule L1), but it changes the panes. Use this
         method only for ledgers that are being built and that nobody reads yet.
         """
         recordings = Recordings(self.lake)
@@ -255,7 +258,8 @@ class FoldGroup(Sequence[LedgerFold]):
             pass
 
     def missed_epochs(self, last: int) -> Iterator[MissedEpoch]:
-        """Fold the epochs up to `last` that any ledger lacks, with the log's clocks; yield each folded epoch.
+        """Fold the epochs up to `last` that any ledger lacks, with the clocks that the logs record; yield each folded
+        epoch.
 
         Each epoch is folded only when the caller asks for it.
         """
@@ -317,7 +321,7 @@ def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
 
 
 def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
-    """Count the records per epoch in these logs, in total, from the logs' commits."""
+    """Count the records of each epoch in all of these logs together, from the counts in the logs' commits."""
     found: dict[int, int] = {}
     for commit in (commit for log in logs for commit in commits(lake, log.name).all):
         if CLOCK[1] in commit.properties:
@@ -338,13 +342,14 @@ def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
     except FencedError as lost:
         return lost
     except LakeError:
-        # The lease is lent to a backfill, or the ledger cannot be read. The error that was raised says more.
+        # The lease is lent to a backfill, or the ledger cannot be read. The error that was raised describes the cause
+        # better than an error about the lease.
         return None
     return None
 
 
 def _stages(definitions: Sequence[Definition]) -> list[Definition]:
-    """Return the stages of all definitions, each stage once, and after the stages that it reads.
+    """Return the stages of all definitions without repetitions; each stage comes after the stages that it reads.
 
     Raises `StreamError` if two different stages have the same name.
     """

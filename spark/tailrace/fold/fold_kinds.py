@@ -13,10 +13,10 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class RowFold(LedgerFold):
-    """The running fold of a map or a join. Both emit rows, and no other table follows their ledgers.
+    """The running fold of a map or a join.
 
-    Records that may still find a partner hold back the readers of a join, so each commit of a join's fold records the
-    upper limit of the readers' watermark.
+    Maps and joins emit rows, and no other table follows their ledgers. Records that may still find a partner hold back
+    the watermark of a join's readers. So each commit of a join's fold records the upper limit of this watermark.
     """
 
     definition: Windowless

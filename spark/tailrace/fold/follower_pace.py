@@ -2,8 +2,8 @@
 
 An update rewrites the files that contain a changed window. If windows are global, or if an epoch's keys are spread over
 a large table, an update rewrites all files, even for a few changed windows. If the stream ran such an update every few
-epochs, it would do little else. So updates take at most a quarter of the stream's time, unless the answers would then
-be further behind than readers may accept.
+epochs, it would do little else. So updates take at most a quarter of the stream's time. If the answers would then be
+further behind than the configured limit, updates take more of the stream's time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _AHEAD = 2
 """An update starts this many epochs before the limit, because the stream folds more epochs during the update."""
 
 _PARTS = 4
-"""Updates take at most one part in `_PARTS` of the stream's time."""
+"""Updates take at most the fraction 1/`_PARTS` of the stream's time."""
 
 
 @dataclass
 class Pace:
     """The limits on how far one stream's tables of answers may be behind; one thread updates these tables in turn.
 
-    `every` is the limit in epochs. `freshness` is the longest time from the start of one update to the start of the
-    next. The limit in time holds even if an update is expensive: then the stream waits for the update.
+    `every` is the limit in epochs. `freshness` is the maximum time from the start of one update to the start of the
+    next update. The limit in time holds even for expensive updates: if necessary, the stream waits for an update.
     """
 
     every: int
@@ -41,8 +41,8 @@ class Pace:
     def of(cls, follow_every: int | None, freshness: timedelta) -> Pace:
         """Return the pace of a stream.
 
-        If `follow_every` is given, an update runs once in every `follow_every` epochs, whatever it costs. If
-        `follow_every` is None, expensive updates run less often.
+        If `follow_every` is given, an update runs once in every `follow_every` epochs, however long the updates take.
+        If `follow_every` is None, expensive updates run less often.
         """
         return cls(FOLLOW_EVERY, freshness) if follow_every is None else cls(follow_every, timedelta(0))
 
@@ -52,13 +52,14 @@ class Pace:
 
     @property
     def spared(self) -> float:
-        """The minimum time, in seconds, from the start of a table's update to the start of its next one."""
+        """The minimum time, in seconds, from the start of a table's update to the start of the table's next update."""
         return min(self.freshness.total_seconds(), _PARTS * max(self._took.values(), default=0.0))
 
 
 @dataclass
 class Trailing:
-    """How far one table of answers is behind its ledger, in published epochs, and when its last update started.
+    """A record of how many published epochs one table of answers is behind its ledger, and of the last update's start
+    time.
 
     >>> trailing = Trailing("bills", Pace(4, timedelta(0)))
     >>> for _ in range(4):
@@ -97,7 +98,7 @@ class Trailing:
 
     @contextmanager
     def following(self, epochs: int) -> Iterator[None]:
-        """Measure the duration of the block: an update after which the answers cover `epochs` published epochs."""
+        """Measure the duration of the block, which updates the answers so that they cover `epochs` published epochs."""
         self._begun = self.pace.now()
         yield
         self.pace.note(self.name, self.pace.now() - self._begun)

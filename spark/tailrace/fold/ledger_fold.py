@@ -68,9 +68,9 @@ class FoldSetup:
 class LedgerFold:
     """The running fold of one definition: its lease on the ledger, and its state between two epochs.
 
-    A fold begins on the engine that the policy chooses. It moves to Spark for good if a bundle is on Spark, or if its
-    state becomes too large for this process. `feeds` says that each commit records the upper limit of the readers'
-    watermark.
+    A fold begins on the engine that the policy chooses. The fold moves to Spark for good if a bundle is on Spark, or if
+    the fold's state becomes too large for this process. If `feeds` is True, each commit records the upper limit of the
+    readers' watermark.
     """
 
     side: AnySide
@@ -98,7 +98,7 @@ class LedgerFold:
         return self.lease.head.number("epoch")
 
     def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that was passed on, and write its rows to the ledger's branch. The clock never goes back (T3).
+        """Compute the output of an epoch, and write the output to the ledger's branch. The clock never goes back (T3).
 
         If the epoch fails twice because of certain records, and the settings allow it, these records are set aside, and
         the fold continues without them (X7).
@@ -121,14 +121,15 @@ class LedgerFold:
         return not lost_state(error) and may_be_of_records(error)
 
     def _begin_again(self) -> None:
-        """Restore the state after the last published epoch, and forget all later steps."""
+        """Restore the state as it was after the last published epoch, and discard all later states."""
         self.state.forget()
         self.state, self._staged = self._restored(), None
 
     def _without_poison(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that has failed once. If it fails again, set aside the records that make it fail.
+        """Repeat the computation of an epoch that has failed once.
 
-        Raises `UnfoldableError` if these records are rows of another definition, which may retract them later.
+        If the epoch fails again, set aside the records that make it fail. Raises `UnfoldableError` if these records are
+        rows of another definition, which may retract them later.
         """
         try:
             return self._stepped(passed, phases)
@@ -167,7 +168,9 @@ class LedgerFold:
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
-        """Reject these records from now on: open the side again with a definition that rejects them."""
+        """Reject these records from now on: reopen the fold's engine side with a definition that rejects the
+        records.
+        """
         all_ = set_aside(self.lake, self.definition) | reasons
         self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
@@ -192,8 +195,8 @@ class LedgerFold:
     def publish(self) -> bool:
         """Publish the staged epoch; if another writer has moved the ledger's head, first write the epoch again (X1).
 
-        Returns False if a backfill borrowed the lease in the meantime, because it may have corrected open windows. The
-        epoch then has to be staged again (X4).
+        Returns False if a backfill borrowed the lease in the meantime, because the backfill may have corrected open
+        windows. The epoch then has to be staged again (X4).
         """
         staged = self._staged
         if staged is None:
@@ -211,7 +214,7 @@ class LedgerFold:
     def anew(self) -> None:
         """Drop the staged epoch, and restore the state from the ledger.
 
-        If the lease is lent to another process, this first waits until that process returns the lease.
+        If the lease is lent to another process, this method first waits until that process returns the lease.
         """
         try:
             self.lease.head = self.lease.branch.start(self.lease.check())
@@ -226,7 +229,7 @@ class LedgerFold:
 
     @property
     def in_flight(self) -> int:
-        """Zero, because the definition has no feedback loop."""
+        """The number of records in flight, which is zero because the definition has no feedback loop."""
         return 0
 
     def follow(self, beside: TaskThread) -> None:

@@ -19,7 +19,7 @@ from tailrace.model.definition.pipeline import Pipeline
 class PipelineFold(LedgerFold):
     """The running fold of one stage, together with the table of answers that follows the stage's ledger.
 
-    If answers are not wanted, no table of answers is created. A table that exists is updated in any case.
+    The table of answers is created only if the user wants one. A table that already exists is updated in any case.
     """
 
     def __init__(self, pipeline: Pipeline, setup: FoldSetup) -> None:
@@ -47,9 +47,9 @@ class PipelineFold(LedgerFold):
         return done
 
     def due(self) -> int | None:
-        """Return the next processing time at which an open window may fire without a record, or None if there is none.
+        """Return the next processing time, in microseconds, at which an open window may fire without a record.
 
-        The time is in microseconds. At that time, the step decides whether the window fires.
+        At the returned time, the step decides whether the window fires. Returns None if there is no such time.
         """
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
         if not (periods or delays or self.pipeline.by_arrival):
@@ -59,7 +59,8 @@ class PipelineFold(LedgerFold):
         except LentError:
             self.anew()
         if self._due is None or self._due[0] is not self.state:
-            # This time depends only on the state, so it remains valid until the next epoch.
+            # The time at which a window may fire depends only on the state, so the time remains valid until the next
+            # epoch.
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
@@ -83,6 +84,7 @@ class PipelineFold(LedgerFold):
         super().leave()
 
     def _follow(self, epochs: int) -> None:
-        # If the ledger has been taken over by another definition in the meantime, the next publication fails.
+        # The error is ignored here: if another definition has taken over the ledger in the meantime, the next
+        # publication fails with its own error.
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()

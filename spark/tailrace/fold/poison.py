@@ -1,8 +1,8 @@
-"""Find the records that make an epoch fail. This is the last resort of rule X7.
+"""Find the records that make an epoch fail. This search is the last resort of rule X7.
 
-Foreseen faults of records are handled elsewhere: a step rejects the record, an accumulator can hold the number, or a
-result is null. This module handles unforeseen faults. If an epoch has failed twice, parts of its records are folded,
-without publishing, until the faulty records are found. Without these records, the epoch can be folded.
+Foreseen faults of records are handled elsewhere: a record is rejected, or the result of a window is null. This module
+handles unforeseen faults. If an epoch has failed twice, parts of its records are folded, without publishing, until the
+faulty records are found. Without these records, the epoch can be folded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Row = tuple[Any, ...]
 
 
 class UnfoldableError(TailraceError, RuntimeError):
-    """Raised if an epoch fails because of rows from another definition, which cannot be set aside."""
+    """The error for an epoch that fails because of rows of another definition. Such rows cannot be set aside."""
 
 
 def identity_columns(definition: Definition) -> tuple[str, ...]:
     """Return the columns that identify the records that a definition reads.
 
     A record that may be retracted is identified by its values. An answer is identified by its key and window, so all
-    its panes are treated as one.
+    panes of a window count as the same record.
     """
     log = definition.log
     if isinstance(log, Panes):
@@ -79,7 +79,7 @@ _QUOTED = 3
 def may_be_of_records(error: Exception) -> bool:
     """Return True if faulty records may be the cause of an error.
 
-    Errors of the lake, of the machine and of the clock have other causes.
+    Returns False for errors of the lake, of the machine and of the clock.
     """
     return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnose(error, None) is None
 
@@ -87,12 +87,12 @@ def may_be_of_records(error: Exception) -> bool:
 def find_poison(
     rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
 ) -> dict[Row, Exception] | None:
-    """Find the faulty records in `rows`, without which the others can be folded, each with its error.
+    """Find the faulty records in `rows`, and the error that each one causes. All other records can be folded.
 
     `by` are the columns that identify a record. `failed` folds some records and returns the error, or None if there is
-    none. Records that fail only together with other records are found, too, because each part is folded together with
-    all records that were good so far. Returns None if the records are not the cause: the epoch fails even without
-    records, or more than `MOST` records fail.
+    no error. Some records fail only together with other records. These records are found, too, because each part is
+    folded together with all records that were good so far. Returns None if the records are not the cause: the epoch
+    fails even without records, or more than `MOST` records fail.
     """
     if rows.num_rows > LARGEST or failed(rows.slice(0, 0)) is not None:
         return None

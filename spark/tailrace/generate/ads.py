@@ -91,7 +91,7 @@ class _World:
 
 
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` views per second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` views per second for `length` microseconds from `first` on, sorted by `known`.
 
     A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and the ad's `advertiser`. `watched` is the number
     of seconds that the viewer watched, out of the ad's `length`, and `rate` is the price per second. `at` is the time

@@ -26,7 +26,7 @@ class Delivery:
 
 
 def by_known_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Sort deliveries by known time. Deliveries with the same known time keep their order."""
+    """Sort deliveries by their time `known`. Deliveries with the same time `known` keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 
 

@@ -1,4 +1,4 @@
-"""Write deliveries to files of JSON lines that a stream can read, one file for each interval of known time."""
+"""Write deliveries to JSON-lines files that a stream can read, with one file per interval of delivery time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400
-"""The modification time of a file whose interval of known time begins at 0: 2014-01-01, in seconds since 1970 (see
-`land`).
+"""The modification time of the file with the deliveries that become known from the instant 0 on (see `land`). The value
+is 2014-01-01, in seconds since 1970.
 """
 
 
@@ -28,16 +28,16 @@ def land(
     instants: Sequence[str] = (),
     wait: Callable[[int], None] | None = None,
 ) -> Iterator[Path]:
-    """Write deliveries to files in a folder, with one file for each interval of `every` microseconds of known time.
+    """Write deliveries to files in a folder, with one file for every `every` microseconds of delivery time.
 
     If there are several logs, each log has its own subfolder. `instants` names the columns whose values are instants;
-    these values are written as text. The bytes of the files depend only on the deliveries. A file appears atomically,
-    and its name is the start of its interval. `wait` is called with the end of each interval (in microseconds) before
-    the files of that interval appear, so that the caller can wait until that time.
+    these values are written as text. The bytes of the files depend only on the deliveries. A file appears atomically.
+    The name of a file is the start of its interval. `wait` is called with the end of each interval (in microseconds)
+    before the files of that interval appear, so that the caller can wait until that time.
 
     Spark orders files by their modification times, and ignores files that are a week older than the newest file.
-    Without `wait`, this function therefore sets the modification times: they advance by one second for each minute of
-    known time.
+    Without `wait`, this function therefore sets the modification times: for each minute between the intervals of two
+    files, their modification times differ by one second.
     """
     folders = {one.log: folder / (one.log or "") for one in deliveries} or {None: folder}
     for one in folders.values():

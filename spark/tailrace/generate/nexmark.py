@@ -45,7 +45,7 @@ _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond"
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""The channels of half of the bids. The other half of the bids use `_OTHER_CHANNELS` further channels."""
+"""The channels of half of the bids. The other bids use `_OTHER_CHANNELS` further channels."""
 
 _OTHER_CHANNELS = 10_000
 
@@ -119,7 +119,7 @@ class _House:
     def some_auction(self) -> int:
         """Return an auction to bid for.
 
-        This is the hot auction with probability 1/2, otherwise one of the latest `OPEN` auctions.
+        With probability 1/2, the result is the hot auction; otherwise, it is one of the latest `OPEN` auctions.
         """
         latest = max(1, self.auctions)
         if self.chance.random() < 0.5:
@@ -129,7 +129,7 @@ class _House:
     def someone(self, hot: int) -> int:
         """Return a person: the hot person with probability 3/4, otherwise one of the latest `ACTIVE` persons.
 
-        There is one hot seller (`hot` 0) and one hot bidder (`hot` 1).
+        If `hot` is 0, the hot person is the hot seller. If `hot` is 1, the hot person is the hot bidder.
         """
         latest = max(1, self.people)
         if self.chance.random() < 0.75:
@@ -160,14 +160,14 @@ def nexmark_events(*, rate: float, length: int, seed: int, first: int) -> Iterat
 
 
 def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate the records of `nexmark` as three logs, "persons", "auctions" and "bids", in order of known time."""
+    """Generate the records of `nexmark` as three logs, "persons", "auctions" and "bids", sorted by `known`."""
     made = nexmark(rate=rate, length=length, seed=seed, first=first)
     own = ({name: value for name, value in one.record.items() if name != "kind"} for one in made)
     return [replace(one, record=record, log=f"{one.record['kind']}s") for one, record in zip(made, own, strict=True)]
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` records per second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` records per second for `length` microseconds from `first` on, sorted by `known`.
 
     `kind` is the kind of record. A "person" has `id`, `name`, `email_address`, `credit_card`, `city` and `state`. An
     "auction" has `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, its end time `expires`, its

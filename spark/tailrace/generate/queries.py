@@ -22,7 +22,7 @@ that remain during the dip.
 
 
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` queries per second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` queries per second for `length` microseconds from `first` on, sorted by `known`.
 
     A record is a query with its search term (`term`) and its event time (`at`). On average, a query becomes known one
     second after its event time.

@@ -1,1 +1,4 @@
-"""Read a source's records and write them to a log: this process parses plain records, and Spark parses all others."""
+"""Read the records of a source and write them to a log.
+
+This process parses records in a simple form; Spark parses all other records.
+"""

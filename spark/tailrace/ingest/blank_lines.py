@@ -12,7 +12,10 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 
 @dataclass
 class BlankLines:
-    """The number of blank lines in an epoch. Lines that Spark counts are included only after Spark has run."""
+    """The number of blank lines in an epoch.
+
+    Blank lines that Spark counts are included only after Spark has computed the epoch's frames.
+    """
 
     here: int = 0
     _seen: list[ObservedCounts] = field(default_factory=list)
@@ -28,5 +31,8 @@ class BlankLines:
 
     @property
     def total(self) -> int:
-        """The number of blank lines; it is complete only after Spark has computed the frames with the lines."""
+        """The number of blank lines.
+
+        The number is complete only after Spark has computed all frames that contain the lines.
+        """
         return self.here + sum(int(seen.read()["blank"]) for seen in self._seen)

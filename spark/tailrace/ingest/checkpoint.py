@@ -38,7 +38,7 @@ _COMPACTED = 10
 """The number of batches after which Spark compacts its log of files: it writes all entries so far to one file."""
 
 _TAIL = 1 << 16
-"""The number of bytes that are read first from the end of a compacted file."""
+"""The number of bytes in the first attempt to read the end of a compacted file; each further attempt reads more."""
 
 
 _SAFE = "/:@!$&'()*+,;=~"
@@ -76,10 +76,11 @@ class Checkpoint:
 
     @classmethod
     def take_over(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
-        """Take over the previous writer's checkpoint for a new writer with lease token `token` and `sources` sources.
+        """Take over the previous writer's checkpoint for a new writer.
 
-        The folder is moved, not copied. If the previous writer is still running, it then writes to a folder that no
-        other process reads.
+        `token` is the token of the new writer's lease, and `sources` is the number of sources that the new writer
+        reads. The folder is moved, not copied. If the previous writer is still running, it then writes to a folder that
+        no other process reads.
         """
         ours = cls(spark, f"{place}/{token}", sources)
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
@@ -112,9 +113,10 @@ class Checkpoint:
         return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
 
     def files(self, source: int, after: str, upto: str) -> list[str]:
-        """List the files that Spark's log of files records between two offsets of a source, with Spark's names.
+        """List the files that Spark recorded as read between two offsets of a source.
 
-        Raises `CheckpointError` if a part of Spark's log of files is missing.
+        The result has Spark's names of the files. Raises `CheckpointError` if a part of Spark's log of files is
+        missing.
         """
         names = []
         for number in range(_files_taken(after) + 1, _files_taken(upto) + 1):
@@ -127,9 +129,9 @@ class Checkpoint:
     def times(self, source: int) -> dict[str, int]:
         """Return the modification time that Spark saw for each file that was read from a source.
 
-        Files have Spark's names. The files are in the order in which they were read. A time is in milliseconds, or 0 if
-        it is unknown. If the source is a topic, the dict is empty. Raises `CheckpointError` if a part of Spark's log of
-        files is missing.
+        The result maps Spark's name of a file to the file's modification time, in the order in which the files were
+        read. A time is in milliseconds, or 0 if it is unknown. If the source is a topic, the dict is empty. Raises
+        `CheckpointError` if a part of Spark's log of files is missing.
         """
         folder = f"sources/{source}"
         names = self._names(self._path(folder))
@@ -145,7 +147,7 @@ class Checkpoint:
         return found
 
     def _last_entries(self, name: str, number: int) -> list[str]:
-        """Read the entries of batch `number`, the last batch in a compacted file, from the end of the file."""
+        """Read the entries of batch `number` from the end of a compacted file, in which this batch is the last one."""
         own, size = f'"batchId":{number}}}', _TAIL
         while True:
             text = self._read(name, size)
@@ -155,7 +157,10 @@ class Checkpoint:
             size *= 8
 
     def flaw(self, position: ReadPosition) -> str | None:
-        """Return how the checkpoint contradicts the logs' last commits, or None if the query can continue from it."""
+        """Describe how the checkpoint contradicts the last commits of the logs.
+
+        Returns None if the query can continue from the checkpoint.
+        """
         try:
             if not self.query:
                 return "is lost, or was that of a stream of other logs"
@@ -171,7 +176,7 @@ class Checkpoint:
                 return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
-            # When Spark starts, it also reads the files that are checked below.
+            # Also check the files that Spark reads when the query starts.
             last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -185,8 +190,8 @@ class Checkpoint:
     def rebuild(self, position: ReadPosition, files: Sequence[Mapping[str, int]]) -> None:
         """Write a new checkpoint for the position up to which the sources have been read.
 
-        `files` has one dict per source, which maps each file that was read so far (Spark's name) to its modification
-        time.
+        `files` has one dict per source. The dict maps Spark's name of each file that was read so far to the file's
+        modification time.
 
         The old checkpoint is kept next to the new checkpoint, with `.replaced` at the end of its name.
         """
@@ -229,8 +234,8 @@ class Checkpoint:
     def _moved(self, before: Any) -> bool:
         """Rename an earlier writer's folder to this writer's folder; return False if this was not possible."""
         try:
-            # After a log was restored, there may be an old folder with this token. Without its removal, `before` would
-            # be moved into it.
+            # After a log was restored, there may be an old folder with this writer's token. If the old folder were not
+            # deleted, the rename would move `before` into the old folder.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:
@@ -248,7 +253,7 @@ class Checkpoint:
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
         """Read a file whose first line is a version and whose other lines are JSON.
 
-        Raises `CheckpointError` for other content.
+        Raises `CheckpointError` if the file has other content.
         """
         lines = self._read(name).split("\n")
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
@@ -296,8 +301,8 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _files_taken(offset: str) -> int:
-    """Return the number of the last entry in Spark's log of files that an offset covers; -1 if the source has no
-    files.
+    """Return the number of the last batch of files that an offset covers; -1 if no files were read up to this
+    offset.
     """
     if offset == NOT_READ:
         return -1
@@ -316,10 +321,11 @@ def _logs_of_files(last: int) -> list[str]:
 
 
 def file_names(sources: Mapping[str, int]) -> dict[str, int]:
-    """Return the time that a log records for each of its files, by Spark's names for the file.
+    """Return a dict that maps Spark's names of files to the modification times of the files.
 
-    Spark's names have special characters percent-encoded. If Spark could not read a file at all, the log has the name
-    without this encoding. So the dict contains both forms of a name.
+    `sources` has these times by the names that the log has for the files. Spark's names have special characters
+    percent-encoded. If Spark could not read a file at all, the log has the name without this encoding. So the dict
+    contains each name with the encoding and without the encoding.
 
     >>> file_names({"file:/drop/a b.json": 7})
     {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}

@@ -15,7 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ODD = 1_024
-"""If slices for the longest texts would have fewer rows than this, the size of each row is measured instead."""
+"""The minimum number of rows in a slice whose size is computed from the longest texts of the file.
+
+If such a slice would have fewer rows, the size of each row is measured instead.
+"""
 
 _BATCH = 8_192
 """The number of rows that are read and measured in one batch."""

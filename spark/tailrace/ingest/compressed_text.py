@@ -67,9 +67,9 @@ def maximum_text_size(path: str, size: int) -> int:
 
 
 def open_text(path: str, file: Any) -> Text | None:
-    """Return a reader for the text of an open file, or None if the compression is a format that only Hadoop can read.
+    """Return a reader for the text of an open file, or None if only Hadoop can decompress the file.
 
-    If the file is damaged, reading from it raises `OSError` or one of Arrow's errors.
+    If the file is damaged, reading from the reader raises `OSError` or one of Arrow's errors.
     """
     codec = compression(path)
     if codec in _ARROW:
@@ -83,7 +83,7 @@ def open_text(path: str, file: Any) -> Text | None:
 def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, int]:
     """Count the bytes and line ends of a file's text; stop after `enough` bytes, or where the file is damaged.
 
-    If only Hadoop can read the compression, return the maximum possible numbers for a file of this size.
+    If only Hadoop can decompress the file, return the maximum possible counts for a file of this size.
     """
     text, bytes, lines = open_text(path, file), 0, 0
     if text is None:
@@ -99,7 +99,7 @@ def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, i
 def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
     """Return True if a file's text has a line of more than `most` bytes; `most` must be larger than `AT_ONCE`.
 
-    If only Hadoop can read the compression, the file is not scanned, and the result is False.
+    If only Hadoop can decompress the file, the file is not scanned, and the result is False.
     """
     if maximum_text_size(path, size) <= most or (text := open_text(path, file)) is None:
         return False

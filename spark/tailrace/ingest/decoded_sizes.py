@@ -23,7 +23,7 @@ The bytes are for the record's position and, if the record is rejected, for the 
 """
 
 _A_BYTE = 2
-"""The number of bytes of memory per byte of a line.
+"""The number of bytes of memory that each byte of a line takes.
 
 One byte is for the column values or the bytes of a rejected record, and one byte is for the transfer.
 """
@@ -50,8 +50,9 @@ def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> No
 
 
 _WORST = _A_BYTE + _A_LINE // 2
-"""The maximum number of bytes of memory per byte of text. The line of a record is assumed to have at least two
-bytes.
+"""The maximum number of bytes of memory that each byte of text takes.
+
+The line of a record is assumed to have at least two bytes.
 """
 
 
@@ -72,8 +73,8 @@ class MessageSizes:
     """The size of a topic's messages, which is estimated from earlier epochs and measured if the estimate is not safe.
 
     Offsets show how many messages an epoch has, but not how large the messages are. So the messages of a stream's first
-    epoch are measured. The messages of a later epoch are measured if the epoch would not fit with messages `_GROWTH`
-    times as large as in the preceding epoch.
+    epoch are measured. A later epoch's messages are measured only if they would not fit in memory at `_GROWTH` times
+    the mean size of the preceding epoch's messages.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Drop and count duplicate records, recognized by id, before they reach the log (rule X5; MillWheel, 6.1.1).
 
-Ids that arrived within the log's horizon (`Log.remembered`) are cached on the executors; after a restart, they are read
-from the log. All ids of a bundle are compared with the cached ids in one join. If the bundle has no duplicates, which
-is the usual case, its records stay as they are.
+Ids that arrived within the log's horizon (`Log.remembered`) are cached on the executors; after a restart, the ids are
+read from the log. All ids of a bundle are compared with the cached ids in one join. If the bundle has no duplicates,
+which is the usual case, the bundle's records stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8
-"""The maximum number of epochs whose ids are in separate frames; after that, all ids are merged into one frame."""
+"""The maximum number of epochs whose ids are in separate frames.
+
+If there are more epochs, all ids are merged into one frame.
+"""
 
 EPOCH = "_epoch"
 
@@ -38,11 +41,11 @@ class UniqueRecords:
 
 
 class RememberedIds:
-    """The ids of the records that arrived within the log's horizon (`Log.remembered`), with their epochs.
+    """The ids of the records that arrived within the log's horizon (`Log.remembered`), and the epoch of each id.
 
-    `times` maps the log's epochs to their processing times, in microseconds, if these are known. `ids` has the ids in
-    the log and the epoch of each id. If the processing time of an epoch is unknown, its ids are remembered, unless a
-    later epoch is known to be before the horizon.
+    `times` maps the log's epochs to their processing times, in microseconds, if the processing times are known. `ids`
+    has the ids in the log and the epoch of each id. If the processing time of an epoch is unknown, the ids of the epoch
+    are remembered, unless a later epoch is known to be before the horizon.
     """
 
     def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
@@ -76,8 +79,8 @@ class RememberedIds:
         some = good.join(ids, names, "left_semi")
         first = query_frame(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
-        # If a bundle is joined with itself, Spark would read it from the source again, even if it is cached. The
-        # checkpoint prevents this.
+        # If a bundle is joined with itself, Spark would read the bundle from the source again, even if the bundle is
+        # cached. The local checkpoint prevents this second reading.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = remaining.unionByName(rejected).persist()
         made.count()
@@ -99,8 +102,8 @@ class RememberedIds:
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
         """Return those ids of a bundle that are already remembered."""
-        # The ids of the bundle are the small side of the join, so they are broadcast. The remembered ids stay on their
-        # executors.
+        # The ids of the bundle are the small side of the join, so they are broadcast. The remembered ids are not moved
+        # between executors.
         return (
             self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
         )
@@ -110,8 +113,9 @@ class RememberedIds:
         return reduce(DataFrame.unionAll, apart, self._base)
 
     def _first(self, now: int) -> int:
-        """Return the first epoch within the horizon: it follows the last epoch that is known to be before the
-        horizon.
+        """Return the number of the first epoch within the horizon.
+
+        This is the epoch after the last epoch that is known to be before the horizon.
         """
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

@@ -1,7 +1,7 @@
-"""Build the SQL that checks whether each raw value has its declared type without loss and, if not, returns the reason.
+"""Build the SQL that checks whether a raw value fits its declared type without loss.
 
-The text of a JSON record is in the column `_text`. A record is parsed a second time only if it is rejected or
-suspicious.
+If the value does not fit, the SQL returns the reason. The text of a JSON record is in the column `_text`. A record is
+parsed a second time only if it is rejected, or if the first parsing leaves in doubt whether it is valid.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def value_of_text(type: str, text: str) -> str:
 
 
 def finite_or_null(number: str) -> str:
-    """Return the SQL of a double that is null if the double is NaN, or if the number is too large for a double."""
+    """Return the SQL that yields a double, or null if the double is NaN or if the number is too large for a double."""
     return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
 
 
 def loses_digits(number: str, text: str, before: str = "^", behind: str = "$") -> str:
     """Return the SQL that checks whether a double differs from the number from which it was read.
 
-    A double differs in two cases. The first case is a whole number above 2^53, because doubles cannot represent all
-    such numbers; such a number has at least 16 digits. The second case is a number so small that the nearest double is
-    zero; such a number has an exponent of three digits, or 200 zeros. The SQL searches the text only if the absolute
-    value of the double is at least 2^53 or is zero. `before` and `behind` are patterns for the text before and after
-    the number.
+    There are two cases in which the double differs from the number. The first case is a whole number above 2^53,
+    because doubles cannot represent all such numbers; such a number has at least 16 digits. The second case is a number
+    so small that the nearest double is zero; such a number has an exponent of three digits, or 200 zeros. The SQL
+    searches the text only if the absolute value of the double is at least 2^53 or is zero. `before` and `behind` are
+    patterns for the text before and after the number.
     """
     whole = rf"{before}\s*[-+]?(?!0*{WHOLE}\s*{behind})0*[1-9][0-9]{{15,}}\s*{behind}"
     tiny = f"CONTAINS({text}, 'e-') OR CONTAINS({text}, 'E-') OR OCTET_LENGTH({text}) > 300"
@@ -86,10 +86,10 @@ Spark can read no instants of the first type, and only some instants of the seco
 
 
 def as_json(types: Mapping[str, str], instead: Mapping[str, str] | None = None) -> str:
-    """Return the SQL that encodes a row as a JSON object with these columns, in bytes.
+    """Return the SQL that encodes a row as the bytes of a JSON object with these columns.
 
-    `instead` maps some columns to SQL that is used in place of the column. Instants are written with microseconds.
-    Bytes, and texts that are not valid UTF-8, are written in base64.
+    `instead` maps the names of some columns to SQL expressions that replace the columns. Instants are written with
+    microseconds. Bytes, and texts that are not valid UTF-8, are written in base64.
     """
     given = {name: _exact(quoted(name), type) for name, type in types.items()} | dict(instead or {})
     fields = ", ".join(f"{value} AS {quoted(name)}" for name, value in given.items())
@@ -103,7 +103,10 @@ def _exact(column: str, type: str) -> str:
 
 
 def exact_instant(number: str, type: str) -> str:
-    """Return the SQL that writes an instant with all of its digits as text, from a number in the unit of `type`."""
+    """Return the SQL that formats an instant as text with all of its digits.
+
+    `number` is the SQL of the instant as a number, in the unit of `type`.
+    """
     if type == NANOS:
         micros = f"DATE_FORMAT({from_nanos(number)}, '{_TO_MICROS}')"
         return f"CONCAT({micros}, LPAD(CAST(PMOD({number}, 1000L) AS string), 3, '0'), 'Z')"
@@ -120,7 +123,10 @@ def from_nanos(number: str) -> str:
 
 
 def from_millis(number: str) -> str:
-    """Return the SQL that converts milliseconds since 1970 to an instant, limited to instants that fit microseconds."""
+    """Return the SQL that converts milliseconds since 1970 to an instant.
+
+    A number outside the range of instants in microseconds is replaced by the nearest end of the range.
+    """
     return f"TIMESTAMP_MICROS(GREATEST(LEAST({number}, {2**63 // 1000}L), {-(2**63 // 1000)}L) * 1000L)"
 
 
@@ -158,12 +164,16 @@ def json_type(type: str) -> str:
 
 
 def exact_text(variant: str) -> str:
-    """Return the SQL of a JSON number's digits; the result is null for a string and for a number with an exponent."""
+    """Return the SQL that yields the digits of a JSON number, or null for a string and for a number with an
+    exponent.
+    """
     return f"IF(SCHEMA_OF_VARIANT({variant}) IN ('DOUBLE', 'STRING'), NULL, TRY_CAST({variant} AS string))"
 
 
 def double_value(name: str, number: str) -> str:
-    """Return the SQL of a double column's value; null if the double differs from the number in the record's text."""
+    """Return the SQL that yields a double column's value; null if the double differs from the number in the record's
+    text.
+    """
     return f"IF({loses_digits(number, '_text', _before(name), _BEHIND)}, NULL, {finite_or_null(number)})"
 
 
@@ -172,7 +182,7 @@ def _before(name: str) -> str:
 
 
 def no_string(log: Log, name: str, term: str) -> str:
-    """Return the SQL that checks whether a string column's value in the JSON text is a value of another type.
+    """Return the SQL that checks whether the JSON text has a value of another type for a string column.
 
     Spark converts a value of any type to a string. So if the string could come from a value of another type, the record
     is parsed again.
@@ -185,15 +195,15 @@ def no_string(log: Log, name: str, term: str) -> str:
         # only refer to that column.
         quick = " OR ".join(f"CONTAINS(_text, {literal(start)})" for start in (f'"{name}":"', f'"{name}": "'))
         looks += f" AND NOT ({quick})"
-    # Use IF instead of AND. With AND, Spark would compute the terms that several conditions share for every record,
-    # even if they are not needed.
+    # Use IF instead of AND. If AND is used, and several conditions have a term in common, Spark computes the term for
+    # every record, even if the term is not needed.
     return f"IF({looks}, {again}, false)"
 
 
 def misfit_reasons(log: Log) -> str:
-    """Return the SQL that lists the columns in `_text` whose values do not have the declared types, with these values.
+    """Return the SQL of a text that names the columns whose values in `_text` do not have the declared types.
 
-    The SQL is evaluated only for rejected records.
+    The text includes these values. The SQL is evaluated only for rejected records.
     """
     says = []
     for name, type in log.columns.items():
@@ -215,13 +225,15 @@ def misfit_reasons(log: Log) -> str:
         found = f"COALESCE({digits}, GET_JSON_OBJECT(_text, {literal(f'$.{name}')}))"
         excerpt = f"IF({kind} = 'STRING', TO_JSON({value}), {found})"
         says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {misfit_reason(name, type, excerpt)}, NULL)")
-    # With the transform, Spark parses the text only once, and not once per column.
+    # Because of the SQL function TRANSFORM, Spark parses the text only once, and not once per column.
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {parser_options(log)})"
     return f"COALESCE(TRANSFORM(ARRAY({parsed}), _m -> {join_reasons(says)})[0], {no_object_reason(log)})"
 
 
 def no_object_reason(log: Log) -> str:
-    """Return the SQL of the reason why a text is not one JSON object: it is not valid JSON, or it exceeds a limit."""
+    """Return the SQL of the reason why a text is not one JSON object: invalid JSON, or a limit that the text
+    exceeds.
+    """
     named = f"""CASE WHEN _text RLIKE '[^"]{{{NAME + 1}}}' THEN {literal(_NAMED)} ELSE {_NO_OBJECT} END"""
     cases = (
         f"WHEN NOT STARTSWITH(_text, '{{') THEN {_NO_OBJECT}",
@@ -233,7 +245,9 @@ def no_object_reason(log: Log) -> str:
 
 
 def _unread(depth: int, digits: int) -> str:
-    """Return the SQL that checks whether a text cannot be parsed as an object within these limits."""
+    """Return the SQL that checks whether parsing a text as an object fails with these limits on depth and number of
+    digits.
+    """
     return f"FROM_JSON(_text, '{MARK} string', {_options(depth, digits, _NO_LIMIT)}).{MARK} IS NOT NULL"
 
 
@@ -244,18 +258,18 @@ _BEHIND = "[,}]"
 _DIGITS = r"\s*([-+]?[0-9][0-9.eE+-]*)"
 
 # Spark's parser stops at the end of the object, so it does not check the rest of the text. If the only closing brace of
-# a text is at its end, the text is one object. Any other text is parsed again as an element of two arrays: if it is one
-# value, each array has two elements.
+# a text is at its end, the text is one object. Any other text is parsed again as an element of two arrays. If the text
+# is exactly one JSON value, each of these arrays has two elements.
 _ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
 _ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
 _REST = "SUBSTRING(CAST(_text AS binary), 1, OCTET_LENGTH(_text) - 1)"
 ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAINS({_REST}, X'7D') OR ({_ALONE}))"
-"""The SQL that checks whether a text contains exactly one object and nothing else; Spark's parser does not check
-this.
+"""The SQL that checks whether a text contains exactly one object and nothing else, which Spark's parser does not
+check.
 """
 
-# An escape such as \ud83d is one half of a surrogate pair. If the other half is missing, Spark would convert the escape
-# to a question mark.
+# An escape such as \ud83d is one half of a surrogate pair. If a text contains only one half of a pair, Spark would
+# convert the escape to a question mark.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = literal(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"

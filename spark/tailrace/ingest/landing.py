@@ -112,8 +112,9 @@ class Landing:
         return self.log.head.number("batch")
 
     def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
-        """Add the epoch's number from the view `clock` to records. A literal would change Spark's plan in every
-        epoch.
+        """Add a column with the epoch's number to records. The number is read from the view `clock`.
+
+        A literal number would change Spark's plan in every epoch.
         """
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
@@ -143,7 +144,9 @@ class Landing:
         return LandedCounts(count, rejected)
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> LandedCounts:
-        """Write the records of a frame to the branches of the two tables, with Spark."""
+        """Write the records of a frame with Spark to the branches of two tables: the log's table and the table
+        `rejected`.
+        """
         observed = ObservedCounts(
             frame, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
         )
@@ -155,8 +158,8 @@ class Landing:
         properties = {**properties, **self.log.properties}
         self._append(good(observed.rows), self.log, properties)
         counts = observed.read()
-        # A frame can be observed only once. If another process commits to the table in the meantime, the unobserved
-        # frame is written again.
+        # A frame can be observed only once. If another process commits to the table in the meantime, the frame is
+        # written again without being observed.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
@@ -186,8 +189,9 @@ class Landing:
     def publish(self) -> None:
         """Publish the bundle: first the rejected records, so that an epoch is complete as soon as it is in the log.
 
-        If maintenance has changed a table in the meantime, the commit is based on the changed table; rows that Spark
-        wrote are written again for this (rule X1). Raises `FencedError` if another stream has taken the lease.
+        If maintenance has changed a table in the meantime, the commit is based on the changed table. In this case, rows
+        that Spark wrote are written a second time (rule X1). Raises `FencedError` if another stream has taken the
+        lease.
         """
         while self._written:
             written = self._written[0]
@@ -207,11 +211,13 @@ class Landing:
             go_back(self.lake, self.rejected, self.epoch)
 
     def close(self) -> None:
-        """Remove the branches that belong to the two leases."""
+        """Remove the branches that belong to the leases of the log and of the table `rejected`."""
         self._compacting.close()
         self.log.close()
         self.rejected.close()
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""The columns of a rejected record, with the names that they have in the records that were read."""
+"""The columns of a rejected record, by the names that they have before the record is written to the table
+`rejected`.
+"""

@@ -27,9 +27,9 @@ PART = 64 * 2**20
 """The number of bytes of records that a task has in memory at a time and writes to one data file."""
 
 LEFT = 100_000
-"""The maximum number of lines that a task leaves to Spark; their maximum size is `PART` bytes in total.
+"""The maximum number of lines that a task leaves to Spark. In total, these lines may have at most `PART` bytes.
 
-With more lines, Spark reads the whole epoch.
+If there are more lines, Spark reads the whole epoch.
 """
 
 

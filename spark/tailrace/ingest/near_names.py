@@ -1,8 +1,8 @@
 """Find undeclared fields that a log ignores although their names are almost the same as the names of missing columns.
 
 For example, a log with `unknown="ignore"` that declares the column `userid` ignores a field `userId`, so the column is
-missing in every record. Therefore a few records of each epoch are checked, and an ignored field with such a name is
-reported once.
+missing in every record. Therefore a few records of each epoch are checked. An ignored field whose name is almost that
+of a missing column is reported once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOUND = 50
 
 
 def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
-    """Find undeclared fields of a record with almost the names of missing columns; return a dict from field to column.
+    """Map each undeclared field of a record to the missing column whose name is almost the same as the field's name.
 
     >>> from tailrace import Log
     >>> log = Log(name="clicks", columns={"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
@@ -59,7 +59,11 @@ def _folded(name: str) -> str:
 
 
 class NearNames:
-    """The check of a log's records for near names; it calls `tell` once for each undeclared field that it finds."""
+    """The search of a log's records for undeclared fields whose names are almost the same as the names of missing
+    columns.
+
+    `tell` is called once for each field that is found.
+    """
 
     def __init__(self, log: Log, tell: Callable[[NearName], None]) -> None:
         self.log, self._tell = log, tell
@@ -69,7 +73,7 @@ class NearNames:
     def of_files(self, format: Format, files: Sequence[str]) -> None:
         """Check the first records of a few files.
 
-        If not all files are local, check only one file, at most once a minute.
+        If any file is not local, only one file is checked, at most once a minute.
         """
         if self.log.unknown == "reject" or not files:
             return
@@ -90,7 +94,7 @@ class NearNames:
             self.of_records(_objects(map(bytes, filter(None, values)), change=self.log.signed))
 
     def of_records(self, records: Iterable[Iterable[str]]) -> None:
-        """Check records or schemas; each of them is passed as the names of its fields."""
+        """Check records or schemas. A record or schema is passed as the names of its fields."""
         if self.log.unknown == "reject":
             return
         for names in records:
@@ -125,12 +129,12 @@ def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:
     """Yield the field names of each JSON object.
 
-    If `change` is True, the objects are change records: the names are those of the row after the change or, if this row
-    is missing, of the row before the change.
+    If `change` is True, the objects are change records. The field names are then read from the row after the change or,
+    if this row is missing, from the row before the change.
     """
     for line in lines:
-        # An invalid line is ignored: it is rejected when all records are read, or it is incomplete because only the
-        # first bytes are read.
+        # An invalid line is ignored. The line is rejected later, when all records are read; or only its first bytes
+        # were read here.
         with suppress(ValueError, RecursionError):
             found: Any = json.loads(line)
             if change and isinstance(found, Mapping):

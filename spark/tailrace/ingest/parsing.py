@@ -2,8 +2,9 @@
 
 For a record that does not fit, the bytes and the reason are stored (X6). The frames in this module have the log's
 declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `_error` and `_raw` are null for a record that
-fits. Before parsing, the column `_bytes` contains the raw record, and `_text` contains its text without surrounding
-white space; `_text` is null if the bytes are not UTF-8. The name of a declared column never starts with `_`.
+fits. Before parsing, the column `_bytes` contains the raw record, and the column `_text` contains the record's text
+without surrounding white space. `_text` is null if the bytes are not UTF-8. The name of a declared column never starts
+with `_`.
 
 A value must have its declared type, and is stored without loss: strings are not read as numbers, numbers are not read
 as strings, and digits are rounded only in a double. An instant must be written in ISO 8601. An instant without a time
@@ -76,9 +77,9 @@ def read_files(
     """Parse files to the log's columns.
 
     A file that is missing, or not in the expected format, becomes one rejected record. `blank` counts the blank lines
-    when Spark computes the frame. `unreadable` maps files that are known to be damaged inside to the reasons. Any other
-    damaged file makes the computation of the frame fail (`folders.unreadable_files`). Raises `SourceError` if the bytes
-    of a file cannot be read.
+    when Spark computes the frame. `unreadable` maps each file that is known to be damaged inside to the reason why it
+    is unreadable. Any other damaged file makes the computation of the frame fail (`folders.unreadable_files`). Raises
+    `SourceError` if the bytes of a file cannot be read.
     """
     known = unreadable or {}
     looked = sorted(inspect_files(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
@@ -157,7 +158,7 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
 
 
 def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Parse CSV files that have the same header, according to RFC 4180, except that a record is always on one line.
+    """Parse CSV files that have the same header. The format is RFC 4180, except that a record is always on one line.
 
     The columns may be in any order. An empty value is a missing value. Every line that equals the header is skipped, at
     any position in the file.
@@ -169,7 +170,7 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: B
     lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
     # An undeclared column is named by its position, because its name in the file may contain any character.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    # The parser fails if a line has more values than this maximum, so such lines are not passed to the parser.
+    # Spark's CSV parser fails if a line has more than `_COLUMNS` values, so such lines are not passed to the parser.
     full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
     line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
     line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
@@ -207,7 +208,8 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
             rows = reader.parquet(*paths)
             rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
         except AnalysisException:
-            # Spark cannot read the type of some column, or cannot distinguish two columns.
+            # Spark cannot read the type of some column, or cannot distinguish two columns, so all files of this group
+            # are rejected.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
         return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
@@ -219,7 +221,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
-    # Keep the numbers in further columns, so that a rejected row is stored with all digits.
+    # Keep these instants also as numbers, in additional columns, so that a rejected row is stored with all digits.
     numbers = {f"_{name}_as_read": name for name in units}
     read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
@@ -243,7 +245,7 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
     if (bound := maximum_ahead(log)) is not None:
         # LEAST prevents an overflow of the sum, and ignores nulls. So if the arrival time is unknown, the limit is the
-        # largest number, and no record is rejected for being ahead.
+        # largest number, and no record is rejected because of an event time too far ahead.
         until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
         begins = literal(f"the event time {log.event_time} = ")
         said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
@@ -255,8 +257,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # With the lambda, the reasons are not part of the generated code, which would become too long to compile. COALESCE
-    # is needed because a null reason would mean that there is no error.
+    # The reasons are inside a lambda function, so they are not part of the generated code, which would otherwise become
+    # too long to compile. COALESCE is needed because a null reason would mean that there is no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     return judged.selectExpr(

@@ -1,7 +1,7 @@
 """Find the latest times of each source partition in a bundle, from which `step.progress` computes the watermarks.
 
-One small Spark job or DuckDB query over the bundle is enough. The result of the query has one row for each partition
-or, if the strategy counts lags, one row for each partition and bucket of lags.
+One small Spark job or DuckDB query over the bundle finds all of these times. If the watermark strategy counts lags, the
+result of the query has one row for each partition and bucket of lags; otherwise, it has one row for each partition.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _text(source: Source, log: Log) -> str:
 
 
 def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """Return the partitions for which the names of an epoch's files say up to which instant they are complete.
+    """Find the partitions that are complete up to some instant, according to the names of an epoch's files.
 
     The instant is in the field `complete` of the result for the partition.
     """

@@ -86,7 +86,10 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
 
 
 def maximum_ahead(log: Log) -> int | None:
-    """Return by how many microseconds an event time may be after its arrival, or None if there is no bound."""
+    """Return the maximum number of microseconds by which an event time may be after the record's arrival.
+
+    Returns None if there is no maximum.
+    """
     return None if log.bound_ahead is None else duration(log.bound_ahead)
 
 

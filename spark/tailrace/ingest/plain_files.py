@@ -1,7 +1,7 @@
 """Read plain files without Spark: lines of JSON files, and columns of Parquet files.
 
-All other input is left to Spark: either single lines or whole files. If a whole file is left to Spark, a function
-returns None or raises `UnplainError`.
+All other input is left to Spark: either single lines or whole files. If a whole file must be left to Spark, the
+functions in this module return None or raise `UnplainError`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _alike(type: pa.DataType) -> pa.DataType:
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
     """Read the lines of a JSON file with their positions, in parts of about `most` bytes.
 
-    Each part is returned together with the number of bytes that were read from the file for it.
+    Yields each part, together with the number of bytes of the file that were read to obtain the part.
 
     Raises `UnplainError` if Spark might read the file differently, if the file cannot be read, or if a line is longer
     than `longest_line` allows.
@@ -230,9 +230,7 @@ def local(path: str) -> str | None:
 
 
 def arrival(file: int) -> int:
-    """Return the modification time of an open file in microseconds, rounded down to milliseconds, as Spark rounds
-    it.
-    """
+    """Return the modification time of an open file in microseconds. Like Spark, round the time down to milliseconds."""
     return _whole_milliseconds(os.fstat(file).st_mtime_ns)
 
 
@@ -243,7 +241,7 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
-"""A pattern for the names of the text files that are read here.
+"""A pattern for the names of the text files that this module reads.
 
 Spark reads files with these names as text, or decompresses them in the same way as this module.
 """

@@ -23,7 +23,7 @@ from tailrace.model.logs.log import Log
 SHAPES = 16
 """The maximum number of different shapes of lines that are recognized in an epoch.
 
-The shape of a line is its columns in their order.
+The shape of a line is the sequence of its columns.
 """
 
 LINES = pa.schema(
@@ -55,7 +55,8 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     try:
         records = _typed(log, given, said)
     except pa.ArrowInvalid:
-        # Some text has the form of a date but is not a valid date. All lines are left to Spark, which finds that line.
+        # Some text in the lines has the form of a date but is not a valid date. So all lines are left to Spark, which
+        # finds the line with the invalid date.
         return schema_of(log).empty_table(), lines
     fits = fit_mask(log, records)
     left = lines.schema.empty_table() if all_plain else lines.filter(pc.invert(plain))
@@ -66,7 +67,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode lines to text. The text is null if a line is null or not UTF-8."""
+    """Decode lines to texts. A text is null if its line is null or is not UTF-8."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -92,10 +93,10 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a mask of the plain lines.
 
-    All lines are compared with the shape of the first line, then with the shape of the first line that did not match,
-    and so on.
+    All lines are compared with the shape of the first line. The lines that do not match are compared with the shape of
+    the first of these lines, and so on.
     """
-    # Arrow cannot read a line that is larger than one of its blocks.
+    # Arrow cannot read a line that is larger than one of Arrow's blocks.
     fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
@@ -115,7 +116,7 @@ def _names(line: str | None) -> tuple[str, ...] | None:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    # An object was parsed to a list of tuples; the elements of a JSON list are never tuples.
+    # The parser returns an object as a list of tuples, and a JSON list as a list without tuples.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)

@@ -18,9 +18,9 @@ Parsing takes fifteen times as much memory as the text.
 """
 
 COLUMNS = 4
-"""The size of a slice of decoded columns, as a multiple of a slice of text.
+"""The size of a slice of decoded columns, as a multiple of `SLICE`, the size of a slice of text.
 
-A larger slice is possible, because reading decoded columns takes only twice their size in memory.
+The slice of decoded columns can be larger, because reading decoded columns takes only twice their size in memory.
 """
 
 

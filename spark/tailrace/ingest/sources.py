@@ -1,9 +1,9 @@
 """Define the sources that Structured Streaming reads: files that land in a folder, and Kafka topics.
 
 For files, the query streams only the names of the files: it uses Spark's `binaryFile` source and never reads the column
-with the contents. So the checkpoint records the files of each epoch, and the epoch then reads the files in their own
-format, and only the columns that it needs. Before that, `inspect_files` examines the headers and footers of the files,
-without reading records.
+with the contents. So the checkpoint records the files of each epoch. The epoch then reads the files with a reader for
+their format, and reads only the columns that are needed. Before that, `inspect_files` examines the headers and footers
+of the files, without reading records.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class InspectedFile:
     @property
     def shape(self) -> tuple[str, ...]:
         """A key for grouping files: files with the same key can be read together."""
-        # A path that looks like a pattern gets its own group: together with other paths, Spark would read all of them
-        # twice.
+        # A path that looks like a pattern gets its own group. If Spark read such a path together with other paths, it
+        # would read all of the files twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
         return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
 
@@ -223,10 +223,11 @@ def longest_line(log: Log) -> int:
 
 
 def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
-    """Return the extension of a file's name if the file does not have this compression; otherwise, an empty string.
+    """Return the extension of a file's name if the file does not have the compression that the extension denotes.
 
-    Three extensions are checked. For these extensions, Spark would silently find no lines in a file with another
-    compression. For other extensions, Spark reports an error.
+    Returns an empty string if the compression fits the extension. Only the extensions `bz2`, `lz4` and `snappy` are
+    checked: for these extensions, Spark would silently find no lines in a file with another compression. For other
+    extensions, Spark reports an error.
     """
     ending = path.rpartition(".")[2]
     if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
@@ -234,15 +235,16 @@ def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
     start = bytes(file.read(8))
     if ending == "bz2":
         return "" if start.startswith(b"BZh") else ending
-    # A compressed block begins with its uncompressed length and the length of its first compressed part.
+    # In files with the extensions lz4 and snappy, a compressed block begins with its uncompressed length and the length
+    # of its first compressed part.
     return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
 
 
 def raw_fault(path: str) -> str:
     """Return the reason why the bytes of a file cannot be read, or an empty string if they can be read.
 
-    A reason is returned in two cases: the file no longer exists, or its permissions forbid reading it although its
-    folder is readable. Raises `SourceError` if the bytes cannot be read for any other reason.
+    A reason is returned in two cases: the file no longer exists, or the file's permissions forbid reading it although
+    the file's folder is readable. Raises `SourceError` if the bytes cannot be read for any other reason.
     """
     try:
         files, name = file_system(path)
@@ -339,8 +341,9 @@ def _size(path: str) -> int:
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """Return pyarrow's file system for a file, and the file's name in it; `path` is Spark's name, not
-    percent-encoded.
+    """Return pyarrow's file system for a file, and the file's name in this file system.
+
+    `path` is Spark's name of the file, without percent-encoding.
     """
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):

@@ -43,14 +43,15 @@ Spark can divide a larger file among several tasks.
 """
 
 RESTS = 16
-"""The number of epochs that are left to Spark after an epoch that was not plain or for which executors lacked
-Python.
+"""The number of epochs for which Spark is used after the executors could not land an epoch with Python.
+
+The executors cannot land an epoch if its files are not plain, or if the executors lack Python.
 """
 
 
 @dataclass(frozen=True)
 class LandedEpoch:
-    """The result for an epoch that executors have written with Python: data files, their records, and the latest
+    """The result for an epoch whose records executors have written with Python: data files, records, and the latest
     times.
     """
 
@@ -70,9 +71,9 @@ class WorkerLanding:
     def land(self, files: Sequence[str], sized: SizeLookup, epoch: int, *, large: bool = False) -> LandedEpoch | None:
         """Read an epoch's files and write their records to data files; return None if Spark must land the epoch.
 
-        `sized` returns the sizes of the files. `large` is True if the files contain many records although they are
-        small, so that using the executors is worthwhile. If a task fails, no commit contains the data files of the
-        other tasks, and maintenance deletes them later.
+        `sized` returns the sizes of the files. `large` is True if the files contain many records although the files are
+        small, so that using the executors is worthwhile. If a task fails, no commit contains the data files that the
+        other tasks have written, and maintenance deletes these data files later.
         """
         if self._rests:
             self._rests -= 1
@@ -89,7 +90,7 @@ class WorkerLanding:
         return self._judged(made, epoch)
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[LandedPart] | None:
-        """Run the task for all parts of the files on the executors; return None if a part could not be landed."""
+        """Run the task on the executors, once for each part of the files; return None if a part could not be landed."""
         made = call_results(self.spark, parts, task.land)
         if made is None:
             return None

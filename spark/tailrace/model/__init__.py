@@ -1,5 +1,5 @@
 """The meaning of definitions, in pure Python that needs only the standard library.
 
-No module of this package depends on Spark, Iceberg or the system clock. `step` is the function that streams, backfills
-and replays apply to one epoch after another; `transition` is the part of `step` that all executions share unchanged.
+No module of this package depends on Spark, Iceberg or the system clock. Streams, backfills and replays apply the
+function `step` to one epoch after another. The part of `step` that all executions share unchanged is `transition`.
 """

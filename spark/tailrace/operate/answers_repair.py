@@ -1,9 +1,9 @@
 """Repair the changes of other programs: rewrite answers from the ledger, or accept commits that a user names.
 
-The answers follow from the ledger (law L2), so a table of answers that differs from the ledger is rewritten as a whole,
-in one commit. A ledger or a log does not follow from any other table: `restore`, `rollback` or a backfill brings lost
-rows back. A user can accept a commit of another program (a foreign commit) after checking it. The table records the
-acceptance permanently.
+The answers can be computed from the ledger (law L2), so a table of answers that differs from the ledger is rewritten as
+a whole, in one commit. A ledger or a log cannot be computed from another table, so `restore`, `rollback` or a backfill
+has to bring lost rows back. A user can accept a commit of another program (a foreign commit) after checking it. The
+table records the acceptance permanently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRIES = 10
 
 @dataclass(frozen=True)
 class RepairResult:
-    """The result of a repair: the number of answers, of missing rows (`missing`), and of surplus rows (`more`).
+    """The result of a repair: the numbers of answers, missing rows (`missing`) and surplus rows (`more`).
 
     `written` is True if the table was rewritten. `accepted` lists the commits of other programs that audits now ignore.
     """
@@ -55,8 +55,8 @@ class RepairResult:
 def repair_answers(lake: Lake, pipeline: Pipeline) -> RepairResult:
     """Rewrite the answers from the ledger if the two tables differ as multisets of rows.
 
-    A stream may run in the meantime. Raises `LakeError` if there is no table of answers, or if the table of answers is
-    changed during each attempt.
+    A stream may run in the meantime. Raises `LakeError` if there is no table of answers, or if another commit changes
+    the table of answers during every attempt.
     """
     check_definition(lake, pipeline)
     if not lake.has(pipeline.name):

@@ -3,8 +3,8 @@
 The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease is
 borrowed from the stream, the last epochs are folded, and the ledger and the answers are switched, each in one commit
 that moves no data (`lake.change.generations`). The lease is borrowed for about two seconds. Writing new records to the
-log never waits for the switch. The stream of the old definition drops the epoch that it is folding. `rollback` makes a
-former generation current again in the same way.
+log never waits for the switch. At the switch, the stream of the old definition drops the epoch that it is folding.
+`rollback` makes a former generation current again in the same way.
 
 If two runs apply definitions at the same time, the later run continues and removes the tables that the earlier run has
 built. The earlier run gives way.
@@ -53,7 +53,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 
 NEAR = 2
-"""The new generation borrows the lease once it is at most this many epochs behind the log."""
+"""The maximum number of epochs by which a new generation may be behind the log when the lease is borrowed."""
 
 ROUNDS = 8
 """The maximum number of rounds in which a new generation catches up with the log before the lease is borrowed.
@@ -65,7 +65,10 @@ Doing = Callable[[str], None]
 
 
 class ApplyError(TailraceError, RuntimeError):
-    """Raised if a definition cannot be applied, or if a generation cannot be restored. No table was changed."""
+    """Raised if a definition cannot be applied, or if a generation cannot be restored.
+
+    When this error is raised, no table has been changed.
+    """
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,11 @@ def apply(
 
 
 def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Changeover:
-    """Switch back to a former generation, by default the last one, without computing anything.
+    """Switch back to a former generation (by default, the last former generation), without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
     generation, with a higher number than all earlier generations (rule V2). Only the name of `pipeline` is used. Raises
-    `ApplyError` if there is no such generation, or if a later stage reads the panes.
+    `ApplyError` if there is no such generation, or if a later stage reads the pipeline's panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -200,7 +203,7 @@ class _Generation:
 
     @property
     def engine(self) -> EngineChoice:
-        """The engine that folds the log. After the switch, this is the engine that folded the last epochs."""
+        """The engine that folds the log. After the switch, the value is the engine that folded the last epochs."""
         return self._fold.side.choice
 
     @property
@@ -263,10 +266,10 @@ def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 
 
 def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
-    """Switch the ledger to another generation under the borrowed lease; return the number of the replaced generation.
+    """Switch the ledger to another generation while its lease is borrowed; return the replaced generation's number.
 
-    A backfill of closed windows takes no lease and may therefore commit in the meantime. Its rows stay in the replaced
-    generation.
+    A backfill of closed windows takes no lease and may therefore commit in the meantime. The rows of such a backfill
+    stay in the replaced generation.
     """
     while True:
         ledger = lake.table(lease.table)
@@ -293,7 +296,7 @@ def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int])
 def _sweep(lake: Lake, name: str) -> None:
     """Remove the tables that an earlier run has left behind.
 
-    The tables are removed under the lease, so that no other run can switch to them at the same time.
+    The tables are removed while the ledger's lease is borrowed, so that no other run can switch to these tables.
     """
     if not generations_beside(lake, name):
         return

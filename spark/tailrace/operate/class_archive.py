@@ -1,6 +1,6 @@
 """Build the archive of Spark's classes, so that Spark starts faster: `python -m tailrace.operate.class_archive`.
 
-A small stream runs, and then Java archives all classes that it has loaded (`engines.spark.class_archive`).
+The program runs a small stream, and then Java archives all classes that were loaded (`engines.spark.class_archive`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_archive(settings: Settings) -> Archive:
-    """Return the archive. If the archive is missing, create it in another process.
+    """Return the archive of Spark's classes. If the archive is missing, create the archive in another process.
 
     If this Java version cannot create archives, the archive stays missing. Raises `ToolchainError` if Java or a jar is
     missing, or if the process fails.
@@ -103,8 +103,9 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Create the archive in another process. If an argument names a folder, act as the other process instead.
+    """Create the archive in another process.
 
+    If an argument names a folder, this process is already the other process, and creates the archive in the folder.
     Returns exit status 0 even if no archive was created, because Spark can start without an archive.
     """
     if arguments:

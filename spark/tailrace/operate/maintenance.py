@@ -8,8 +8,9 @@ Wrong commit times are corrected first (`lake.upkeep.time_mending`).
 
 Then the following steps are done for each table, in this order. The tables, branches and tags that crashed writers left
 behind are removed. Small files are merged, deleted rows are removed from the data files, and manifests are merged. If
-necessary, a new commit repeats the last epoch's properties. The properties of expiring commits are archived, and their
-snapshots expire together with the files that no other snapshot uses. Files that no snapshot names are deleted.
+the latest commit is not one of Tailrace's commits, a new commit repeats the properties of Tailrace's last commit. The
+properties of expiring commits are archived, and their snapshots expire together with the files that no other snapshot
+uses. Files that no snapshot names are deleted.
 
 Maintenance waits for no other process, and no other process waits for maintenance. A writer whose table was changed by
 maintenance builds its commit on top of the change (rule X1). If another commit changes files that a rewrite would
@@ -71,7 +72,9 @@ should expire: Iceberg then allocates an array with a negative size.
 """
 
 _ORPHANS = "tailrace_orphans"
-"""The name of the view with the files to delete, which no snapshot names. An Iceberg procedure reads the view."""
+"""The name of the view that lists the files to delete. No snapshot names these files. An Iceberg procedure reads the
+view.
+"""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
@@ -229,8 +232,8 @@ class _Table:
 
     def _orphans(self) -> int:
         if self.table.stage is not None and generations_beside(self.lake, self.table.stage.name):
-            # Keep all files while a generation is being built in a subfolder of the table: no snapshot of the table
-            # names its files yet.
+            # Keep all files while a generation is being built in a subfolder of the table, because no snapshot of the
+            # table names the generation's files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
         older = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
@@ -240,7 +243,8 @@ class _Table:
         files = orphans(self.lake, self.table.name, until)
         if not files:
             return 0
-        # Iceberg deletes only files in this list, and keeps a file that a snapshot has named since the list was made.
+        # Iceberg deletes only files in this list, and keeps a listed file if a new snapshot has named it after the list
+        # was made.
         columns = "file_path string, last_modified timestamp"
         rows = [(file, until - timedelta(seconds=1)) for file in files]
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)

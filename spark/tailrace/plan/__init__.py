@@ -1,1 +1,1 @@
-"""Plans of definitions. `stages` has the parts of a plan, `plans` creates plans, and `explainer` presents them."""
+"""Plans of definitions. `stages` has the parts of a plan, `plans` creates plans, and `explainer` presents plans."""

@@ -21,7 +21,7 @@ from tailrace.plan.stages import (
 
 
 def computation_plan(computation: Computation, begin: Beginning) -> KindPlan:
-    """Return the plan of a computation in a stream whose first epoch runs as `begin` describes."""
+    """Return the plan of a computation for a stream that begins under the conditions `begin`."""
     columns = tuple(
         StateColumn(name, field.type, "" if field.default is None else f"{field.default!r} before one was set")
         for name, field in computation.fields.items()

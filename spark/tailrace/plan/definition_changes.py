@@ -26,8 +26,8 @@ from tailrace.model.logs.log import Log
 from tailrace.model.windows.windows import Window
 
 RATE = 1_000_000
-"""The assumed number of records per second if the definition has no earlier run. It is the rate of a backfill of a
-million records in a warm session on 2 cores (docs/performance.md, B1).
+"""The assumed number of records per second if the definition has no earlier run. This number is the rate of a backfill
+of a million records in a warm session on 2 cores (docs/performance.md, B1).
 """
 
 START = 15.0
@@ -113,7 +113,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
 
 
 def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
-    """Return the total size of several logs, as their manifests report it."""
+    """Read the manifests of several logs, and return the total size of these logs."""
     tables = [lake.table(log.name) for log in logs]
     rejected = [table for log in logs if (table := lake.find(rejected_name(log.name))) is not None]
     sizes = [TableSize.of(table) for table in tables]
@@ -131,7 +131,7 @@ def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
 def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
     """Estimate the time to fold all records of the logs.
 
-    The rate is that of the definition's last committed `apply` run, or `RATE` if there is no such run.
+    The estimate uses the rate of the definition's last committed `apply` run, or `RATE` if there is no such run.
     """
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):

@@ -76,7 +76,7 @@ def inputs_text(definition: Definition) -> str:
 
 
 def sql_page(query: PlannedQuery) -> Text:
-    """Return one of a plan's SQL texts, formatted and highlighted, with a heading that names it."""
+    """Return one of a plan's SQL texts, formatted and highlighted, with a heading that names the text."""
     text = format_sql(query.text)
     lexed = Syntax(text, "sql", theme="ansi_dark", background_color="default").highlight(text)
     return Text("\n").join([Text(f"-- {query.name}, by {query.by.value}: {query.gives}", style="bold"), lexed])

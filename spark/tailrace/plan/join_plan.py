@@ -1,6 +1,6 @@
 """Create the plan of a join.
 
-In each epoch, new records are joined with one another and with kept records of the other side.
+In each epoch, the join combines new records with one another, and with the kept records of the other side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.sql.terms import Relation
 
 
 def join_plan(join: Join, begin: Beginning) -> KindPlan:
-    """Return the plan of a join in a stream whose first epoch runs as `begin` describes."""
+    """Return the plan of a join for a stream that begins under the conditions `begin`."""
     held, gone, stay, new = (
         {side: Relation(f"{which}_{side}") for side in SIDES} for which in ("kept", "gone", "staying", "new")
     )

@@ -1,4 +1,7 @@
-"""Create the plan of a map. An epoch consists of one query over its records and one append to the ledger."""
+"""Create the plan of a map.
+
+An epoch of a map consists of one query over the epoch's records and one append to the ledger.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from tailrace.sql.terms import Relation
 
 
 def map_plan(definition: Map, begin: Beginning) -> KindPlan:
-    """Return the plan of a map in a stream whose first epoch runs as `begin` describes."""
+    """Return the plan of a map for a stream that begins under the conditions `begin`."""
     stages = tuple(_stages(definition, begin))
     return KindPlan(stages, tuple(_queries(definition, begin)), None, definition.produced.columns)
 
@@ -33,7 +36,7 @@ def map_plan(definition: Map, begin: Beginning) -> KindPlan:
 def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
     log, sql = definition.log, begin.sql
     yield read_stage(log, begin)
-    # If one of the map's steps is written for Spark, Spark runs all of its steps.
+    # If one of the map's steps is written for Spark, Spark runs all steps of the map.
     steps = Execution.SPARK if needs_spark(definition) else sql
     for step in definition.each:
         yield stage("step", Execution.PYTHON if isinstance(step, Each) else steps, written(step))

@@ -1,4 +1,7 @@
-"""Create the plan of a pipeline. Its SQL texts come from the same functions that streams use (`tailrace.sql`)."""
+"""Create the plan of a pipeline.
+
+The plan's SQL texts come from the same functions that streams use (`tailrace.sql`).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ from tailrace.sql.terms import Relation, Sql
 
 
 def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
-    """Return the plan of a pipeline in a stream whose first epoch runs as `begin` describes."""
+    """Return the plan of a pipeline for a stream that begins under the conditions `begin`."""
     made = _PipelinePlan(pipeline, begin)
     follow = (made.follow(),) if begin.answers else ()
     return KindPlan((*made.stages(), *follow), tuple(made.queries()), made.state())
@@ -49,7 +52,7 @@ def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
 
 @dataclass(frozen=True)
 class _PipelinePlan:
-    """The plan of a pipeline, for a stream whose first epoch runs as `begin` describes."""
+    """The plan of a pipeline for a stream that begins under the conditions `begin`."""
 
     pipeline: Pipeline
     begin: Beginning
@@ -77,8 +80,8 @@ class _PipelinePlan:
     def stages(self) -> Iterator[Stage]:
         """Yield the stages of an epoch in order; the last of these stages commits to the ledger."""
         pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
-        # `for_records` is the executor of the stages on an epoch's records; `for_windows` is the executor of the stages
-        # on windows.
+        # `for_records` is the executor of the stages that process an epoch's records. `for_windows` is the executor of
+        # the stages that process windows.
         for_records = Execution.PYTHON if python else self.begin.sql
         for_windows = Execution.PYTHON if python else Execution.DUCKDB if self.here else Execution.SPARK
         place = "with the windows that it touches" if self.here else "on the executors, a bucket of keys at a time"
@@ -224,9 +227,10 @@ class _PipelinePlan:
         yield stage("prepare", by, *steps, kept, why=why, steps=steps, keep=keep)
 
     def queries(self) -> Iterator[PlannedQuery]:
-        """Yield the SQL texts of an epoch as the engine composes them, except that they read views with plain names.
+        """Yield the SQL texts of an epoch.
 
-        If Python code folds the windows, no SQL text computes windows.
+        These SQL texts differ from the texts that the engine runs only in the names of views. If Python code folds the
+        windows, no SQL text computes windows.
         """
         pipeline, here = self.pipeline, self.here
         texts = EpochTexts(pipeline, _NAMES, in_process=here)
@@ -306,7 +310,9 @@ _HAPPENED = {
     EARLIEST: "its window's first record",
     LATEST: "its window's last record",
 }
-"""A mapping from the option `timestamp` of an earlier stage to a text that describes the event time of its answers."""
+"""A mapping from the option `timestamp` of an earlier stage to a text that describes the event time of the stage's
+answers.
+"""
 
 _ACCUMULATES = {
     "discarding": "discarding: a pane holds what came since the one before",
@@ -318,8 +324,8 @@ _ACCUMULATES = {
 def _watermark(pipeline: Pipeline) -> Stage:
     """Return the stage that advances the watermark to the minimum of the partitions' watermarks (T3).
 
-    In a later stage, the watermark is that of the stage before it, but not later than the oldest timestamp that an open
-    window of the stage before it can still output.
+    The watermark of a later stage follows the watermark of the preceding stage. The later stage's watermark is never
+    later than the oldest timestamp that an open window of the preceding stage can still output.
     """
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
 

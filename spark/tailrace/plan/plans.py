@@ -26,7 +26,7 @@ from tailrace.settings import Settings
 
 @singledispatch
 def plan_kind(definition: Definition, begin: Beginning) -> KindPlan:
-    """Return the plan of an epoch of a definition, in a stream whose first epoch runs as `begin` describes."""
+    """Return the plan of an epoch of a definition, for a stream that begins under the conditions `begin`."""
     raise KindError("plan", definition)
 
 
@@ -37,7 +37,7 @@ plan_kind.register(Join, join_plan)
 
 
 def plan(definition: Definition, settings: Settings, *, answers: bool = True) -> Plan:
-    """Return the plan of a definition, on the engine with which a stream with these settings begins.
+    """Return the plan of a definition, for the engine on which a stream with these settings begins.
 
     >>> from tailrace.model.samples.visits import example
     >>> made = plan(example(), Settings(engine="duckdb"))

@@ -19,15 +19,15 @@ class Execution(Enum):
     """The executor of a stage: a query engine, Python code, or this process."""
 
     DUCKDB = "duckdb"
-    """The stage is SQL that DuckDB runs in this process."""
+    """DuckDB runs the stage, which is SQL, in this process."""
     SPARK = "spark"
-    """The stage is SQL, a read or a write that Spark's executors run."""
+    """Spark's executors run the stage, which is SQL, a read or a write."""
     PYTHON = "python"
     """The stage is Python code that is called for records or keys in Arrow batches, in this process or on the
     executors.
     """
     PROCESS = "process"
-    """The stage is done by this process, which may be Spark's driver: it reads files, computes a few numbers, or
+    """This process, which may be Spark's driver, runs the stage. Such a stage reads files, computes a few numbers, or
     commits.
     """
 
@@ -88,15 +88,15 @@ class Stage:
 
 
 def stage(name: str, execution: Execution, *says: str, why: str = "", query: str = "", **facts: Any) -> Stage:
-    """Create a stage. Empty lines are removed from its description."""
+    """Create a stage. Empty lines are removed from the stage's description."""
     return Stage(name, execution, tuple(filter(None, says)), why, query, facts)
 
 
 def reader(log: Log, begin: Beginning) -> Execution:
     """Return the executor that reads a log.
 
-    This is the process itself if the stream begins on DuckDB and sources write to the log; otherwise it is the executor
-    of SQL.
+    If the stream begins on DuckDB and sources write to the log, this process reads the log; otherwise, the executor
+    that runs SQL reads the log.
     """
     return Execution.PROCESS if begin.here and all(part.landed for part in log.parts) else begin.sql
 
@@ -129,7 +129,7 @@ def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A SQL text of an epoch.
+    """A SQL text that the engine runs in each epoch.
 
     `gives` describes the rows of the query's result; `common` is the text before its translation to the dialect of the
     engine that runs it.

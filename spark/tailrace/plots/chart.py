@@ -31,7 +31,7 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 _RIM: dict[str, Any] = {"stroke": "white", "strokeWidth": 3.5, "strokeJoin": "round"}
 _TEXT, _TIP = alt.Text("text:N"), alt.Description("tip:N")
 _ROWS = ("boxes", "lines", "labels", "dots", "produced", "far_boxes", "far_dots")
-"""The fields of `Scene` that contain the rows of data for the marks."""
+"""The names of those fields of `Scene` whose rows the chart's marks draw."""
 
 
 def svg(plot: PanePlot) -> str:
@@ -47,8 +47,8 @@ def svg(plot: PanePlot) -> str:
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
             if clip := re.search(r"clip\d+", mark.get(name, "")):
-                # Vega numbers the clip paths of all charts in one sequence. Renumber them here, so that a plot always
-                # gives the same page.
+                # Vega numbers the clip paths of all charts in one sequence. Renumber this chart's clip paths, so that a
+                # plot always gives the same page.
                 number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
                 mark.set(name, mark.get(name, "").replace(clip[0], number))
         tip = mark.get("aria-label", "")
@@ -83,7 +83,7 @@ def _chart(laid: Scene) -> alt.VConcatChart:
         rows = alt.layer(*_far(laid)).properties(width=WIDTH, height=_FAR_ROW * len(laid.far), title=note)
         charts.insert(0, rows)
     # Each chart has separate scales. With shared scales, no chart would have a legend, because the charts above the
-    # axis's break have none.
+    # axis's break have no legend.
     own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
     chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10).resolve_scale(**own)
     return chart
@@ -214,7 +214,7 @@ def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
 
 
 def _plain_instants(part: Any) -> Any:
-    """Replace each expression that the compiler wrote for an instant by a number.
+    """Replace with a number each expression that the compiler wrote for an instant.
 
     Vega's interpreter cannot evaluate such an expression. If a list (the domain of a scale) has such expressions next
     to other entries, the expressions are dropped, because the other entries contain the same values.

@@ -28,7 +28,7 @@ class PipelineSimulation(Simulation[Pipeline]):
     def runs(self) -> tuple[ReferenceRun, ...]:
         """The results of the stages, in the order of the stages.
 
-        A result contains the panes and the records that were left out.
+        A result contains a stage's panes, and the records that the stage left out.
         """
         return fold_stages(self.definition, self.epochs)
 

@@ -1,4 +1,4 @@
-"""Simulate a map or a join: the reference execution runs it on a sample of records and outputs rows."""
+"""Simulate a map or a join: the reference execution runs the definition on a sample of records and outputs rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Ranged)
 
 
 class RowSimulation(ChainSimulation[R]):
-    """The simulation of a definition that outputs rows (a map or a join). There is no plot for such a definition."""
+    """The simulation of a definition that outputs rows (a map or a join). Maps and joins have no plot."""
 
     @property
     @abstractmethod
@@ -35,12 +35,18 @@ class RowSimulation(ChainSimulation[R]):
 
     @property
     def signs(self) -> Sequence[int] | None:
-        """The sign of each output row: -1 for a retracted row, else 1. None if the definition retracts no rows."""
+        """The sign of each output row: -1 for a retracted row, else 1.
+
+        The value is None if the definition retracts no rows.
+        """
         return None
 
     @property
     def late(self) -> Sequence[LateKept] | None:
-        """The records that arrived too late. None if records cannot be late for this kind of definition."""
+        """The records that arrived too late.
+
+        The value is None if records cannot be late for this kind of definition.
+        """
         return None
 
 

@@ -59,7 +59,10 @@ class Scene:
 
 
 def scene(plot: PanePlot) -> Scene:
-    """Lay out a plot. Panes and records that are much later than most get separate rows, to keep the scale readable."""
+    """Lay out a plot.
+
+    Panes and records that are much later than most others get separate rows, to keep the scale readable.
+    """
     panes = sorted(plot.panes, key=lambda pane: (pane.fired_at, not pane.retraction, pane.window_start))
     limit = _break(plot)
     near = [pane for pane in panes if pane.fired_at <= limit]
@@ -88,7 +91,10 @@ def scene(plot: PanePlot) -> Scene:
 
 @dataclass(frozen=True)
 class _Place:
-    """The scales of the axes, which convert pixels to milliseconds: `across` of event time, `up` of processing time."""
+    """The scales of the axes.
+
+    `across` converts pixels to milliseconds of event time; `up` converts pixels to milliseconds of processing time.
+    """
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -112,8 +118,9 @@ def _break(plot: PanePlot) -> datetime:
     """Return the last moment below the break of the processing-time axis.
 
     The break is at the first long gap after at least 60% of the panes and records. A gap is long if it is more than one
-    and a half times as long as the whole time before the gap. Panes of backfills are not counted, unless there is
-    nothing else: a backfill of a quiet key may fire more panes than the stream did.
+    and a half times as long as the whole time before the gap. Panes of backfills are not counted, because a backfill
+    may fire more panes for a key than the stream did. If there is nothing else to count, panes of backfills are
+    counted.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(
@@ -289,7 +296,7 @@ def _produced(plot: PanePlot, one: PlotProduction) -> Row:
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """Build two lines: the watermark as steps, cut off outside the plot, and the diagonal that shows zero skew."""
+    """Build two lines: the watermark as steps (cut off at the plot's edges), and the diagonal that shows zero skew."""
     beyond = x[1] - x[0]  # out of the frame, which clips, but not by thousands of years
     moments = [(_ms(at), min(max(_ms(mark), x[0] - beyond), x[1] + beyond)) for at, mark in sorted(steps)]
     before = [mark for at, mark in moments if at < y[0]]
@@ -311,8 +318,8 @@ def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[
     Returns four items: the names of the rows (latest first), a note about the rows, the boxes in the rows, and the dots
     in the rows.
 
-    A row contains the panes of one kind, or the records, of one minute. If a row would contain two panes of the same
-    window, the second pane gets a separate row.
+    Each row covers one minute, and contains either the panes of one kind or the records. If a row would contain two
+    panes of the same window, the second pane gets a separate row.
     """
     place = _Place(x, (0.0, 1.0), 1)
     order = [*KINDS, *RECORDS.values()]

@@ -133,7 +133,10 @@ class StreamJob(Job):
 
     @property
     def name(self) -> str:
-        """A digest of the stream's arguments, which distinguishes the stream from other streams of the same file."""
+        """A digest of the stream's arguments.
+
+        The digest distinguishes the stream from other streams of the same definition file.
+        """
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
@@ -163,7 +166,7 @@ class StreamState(Result):
 
 
 class NewerRun(Result):
-    """The newer run, with a higher generation, because of which a backfill stopped without a commit."""
+    """A newer run, with a higher generation, that made a backfill stop without a commit."""
 
     run: str
     generation: int
@@ -258,4 +261,7 @@ class Runner(Protocol):
         """Stop a stream at an epoch boundary and wait for its end; the stream then stays stopped."""
 
     def cancel(self) -> None:
-        """Stop all backfills and all maintenance of this runner. Each stopped run raises `Cancelled`."""
+        """Stop all backfills and all maintenance of this runner.
+
+        The methods that wait for these runs then raise `Cancelled`.
+        """

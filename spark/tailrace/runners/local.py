@@ -207,7 +207,10 @@ class Local(LocalStreams):
         return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """Return a digest of settings, definitions and installation for the file names of a worker or a stream."""
+        """Return a digest of the settings, the definitions and the installation.
+
+        The names of the files of workers and streams contain this digest.
+        """
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

@@ -20,7 +20,9 @@ from tailrace.runners.jobs import RunnerError
 T = TypeVar("T")
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The processes that `start_detached` has started, by process id. These processes may outlive this process."""
+"""A mapping from process id to process, for the processes that `start_detached` has started. The started processes may
+outlive this process.
+"""
 
 
 def private_folder() -> Path:
@@ -39,9 +41,10 @@ def private_folder() -> Path:
 def start_detached(
     command: Sequence[str], out: BinaryIO, environment: Mapping[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session, so that the new process outlives this process and does not receive its signals.
+    """Start a process in a new session.
 
-    The output of the new process goes to the file `out`. `more` are further arguments of `Popen`.
+    The new process outlives this process, and does not receive signals to this process. The output of the new process
+    goes to the file `out`. `more` are further arguments of `Popen`.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), start_new_session=True, **more

@@ -67,7 +67,8 @@ class Submit(LocalStreams):
         self._cancelled = True
         for process in tuple(self._running):
             signal_group(process, signal.SIGINT)
-            # Kill a process that has not reacted to the signal. The commits that the process has made are complete.
+            # Kill a process that has not ended after the signal SIGINT. The commits that the process has made are
+            # complete.
             kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
             kill.daemon = True
             kill.start()
@@ -104,7 +105,7 @@ class Submit(LocalStreams):
 
 
 def last_object(out: str) -> dict[str, Any]:
-    """Read the last JSON object in a command's output, which follows Spark's output.
+    """Read the last JSON object in a command's output. The object comes after Spark's output.
 
     Raises `RunnerError` if the output has no such object.
     """

@@ -110,7 +110,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Guard:
-    """A wrapper that checks each request before the application: method, host, query length and token, in this order.
+    """A wrapper that checks, in this order, the method, host, query length and token of each request.
 
     `cookie` is the name of the cookie that stands in for the token.
     """
@@ -160,7 +160,7 @@ class Guard:
         return PlainTextResponse("a token is needed: open the page once with ?token=… behind its address", 401)
 
     def _let_in(self, scope: Scope, rest: list[tuple[str, str]]) -> Response:
-        """Redirect the browser to the same page, with a cookie instead of the token in the address."""
+        """Redirect the browser to the same page without the token in the address, and set a cookie instead."""
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         secure = scope.get("scheme") == "https"

@@ -20,7 +20,9 @@ If a poll is slow, the pause is nine times as long as the poll, so that polls ta
 """
 
 SILENT = 15.0
-"""The time in seconds without an event after which the server sends a page a comment, to detect a lost connection."""
+"""If there is no event for this time, in seconds, the server sends a comment to the page to detect a lost
+connection.
+"""
 
 MOST_LISTENERS = 64
 """The maximum number of pages that receive events at the same time; any further page does not refresh itself."""

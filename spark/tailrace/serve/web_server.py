@@ -37,7 +37,7 @@ class Listener:
 
 
 def listen(host: str, port: int) -> Listener:
-    """Listen at an address; port 0 selects any free port. Raises `ListenError` if the server cannot listen there."""
+    """Listen at an address; port 0 selects any free port. Raises `ListenError` if this is not possible."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)

@@ -1,1 +1,1 @@
-"""Write the step, the ledger's rows and the answers as SQL. All engines share one dialect, Spark's."""
+"""Write a definition's step, ledger rows and answers as SQL. All engines share one dialect, Spark's."""

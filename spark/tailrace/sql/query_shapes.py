@@ -31,7 +31,7 @@ def islands(
     """Return the query that numbers the islands of overlapping windows within each group, in the column `island`.
 
     An island is a set of windows that overlap, directly or through other windows of the set (rule M2). `order` begins
-    with the windows' starts. `alike` says that all windows have the same length. The previous window then has the
+    with the windows' starts. If `alike` is True, all windows have the same length. The previous window then has the
     latest end so far, and reading this end is faster than computing the maximum of all earlier ends. A window that
     meets the condition `alone` starts an island.
 
@@ -80,7 +80,7 @@ def instants(*names: str, of: str = "") -> dict[str, str]:
 
 
 def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:
-    """Return the condition that a row of `left` and a row of `right` are equal in these columns.
+    """Return the condition that a row of `left` and a row of `right` are equal in the given columns.
 
     Two nulls count as equal in the columns `names`. The columns `never_null` are compared with `=`, which lets an
     engine use a hash join.

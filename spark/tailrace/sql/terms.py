@@ -1,7 +1,7 @@
 """Write Spark SQL through the model's algebra: an algebraic term is the text of an SQL expression.
 
-The queries are written once per definition. They do not contain the clock's values, but read them from columns. So each
-epoch has the same queries as the epoch before, and Spark finds its generated code in its cache.
+The queries are written once per definition. The queries do not contain the clock's values, but read these values from
+columns. So all epochs have the same queries, and Spark finds the code that it generated for a query in its cache.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def whole_total(part: Part, of: str) -> str:
 
 
 def _highest(part: Part, of: str) -> str:
-    """Return the aggregate for the highest values in a group's lists: those with the maximum of the field `by`."""
+    """Return the aggregate for the highest values in a group's lists: the values with the maximum in the field `by`."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({sorted_list(found, part.type)} AS {part.type})"
@@ -140,8 +140,8 @@ def sum_counts(values: str, type: str) -> str:
     """Return a sorted list of distinct values with counts (`n`), in which the counts of equal values are summed.
 
     In a sorted list, equal values are neighbours. `_ends` are the positions of the last value of each run of equal
-    values, and the counts of a run are summed. So each row is read only a few times. Values with a total count of zero
-    are left out.
+    values, and the counts of a run are summed. So each element of the list is read only a few times. Values with a
+    total count of zero are left out.
     """
     after, own = (f"TRY_ELEMENT_AT(_s, CAST(_i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(_s, (_x, _i) -> _i), _i -> NOT ({own} <=> {after}))"
@@ -156,9 +156,9 @@ def sum_counts(values: str, type: str) -> str:
 
 
 def sorted_list(values: str, type: str) -> str:
-    """Return the term that sorts a list of this type.
+    """Return the term that sorts a list of the type `type`.
 
-    A list of structs is first cast to the type, because some dialects need to know the fields by which to sort.
+    A list of structs is first cast to `type`, because some dialects need to know the fields by which to sort.
     """
     structs = struct_fields(element_type(type) or "") is not None
     return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
@@ -231,8 +231,8 @@ class Sql:
         return f"({term} IS NULL)"
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        # This needs no IF, because `false AND null` is false. Without IF, an engine can use file statistics to skip
-        # files in which the condition cannot hold.
+        # The condition needs no IF, because `false AND null` is false. Without IF, an engine can use file statistics to
+        # skip files in which no row meets the condition.
         return self.every(self.no(self.missing(term)), holds(term))
 
     def least(self, a: Term, b: Term) -> Term:
@@ -338,7 +338,7 @@ _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Return the merge of two sorted lists. Usually one list is empty; then the other list is returned as it is."""
+    """Return the merge of two sorted lists; if one list is empty, as is usual, return the other list unchanged."""
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 

@@ -1,8 +1,8 @@
-"""Write a number with more digits than an SQL column can hold as two numbers: its last digits, and the digits before.
+"""Write a number with more digits than an SQL column holds as two numbers: its last digits, and all earlier digits.
 
-If a number has more than 38 digits, the number is written out as text, and the text is cast to the result's type. That
-is slow, so it is done only for such numbers. Every engine casts a text to the closest double. DuckDB's own conversion
-to a double is inexact for decimals with more digits than a double has.
+If a number has more than 38 digits, the number is written out as text, and the text is cast to the result's type.
+Writing a number as text is slow, so numbers are written as text only if necessary. Every engine casts a text to the
+closest double. DuckDB's own conversion to a double is inexact for decimals with more digits than a double has.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from decimal import Decimal
 from tailrace.model.base.types import MAX_PRECISION, WHOLE, decimal_parts, exact, unit_power
 
 _LIMB = 18
-"""The number of digits of a limb. To multiply numbers, they are split into limbs; 38 digits can hold the sum of a few
-products of two limbs.
+"""The number of digits of a limb. Numbers are split into limbs before they are multiplied; 38 digits can hold the sum
+of a few products of two limbs.
 """
 
 _DIGITS = 76
@@ -39,7 +39,8 @@ def real(a: str, type: str) -> str:
     written = f"CAST(CAST({a} AS string) AS double)"
     if parts[0] - parts[1] == 0 or parts[1] > 22:
         return written
-    # Up to this limit, a double exactly represents the number's digits and the power of ten by which they are divided.
+    # Up to this limit, a double exactly represents both the number's digits as an integer and the power of ten that
+    # divides this integer.
     last = min(Decimal(2**53), Decimal(10) ** parts[0] - 1).scaleb(-parts[1])
     return f"IF({_within(a, last, type)}, CAST({a} AS double), {written})"
 
@@ -73,7 +74,10 @@ def roomy_type(type: str) -> str:
 
 
 def joined(high: str, low: str, unit: int, type: str) -> str:
-    """Return the number whose upper and lower digits are two sums, as `type`; null if it does not fit."""
+    """Return, as `type`, the number whose upper digits are the sum `high` and whose lower digits are the sum `low`.
+
+    The result is null if the number does not fit `type`.
+    """
     _, scale = decimal_parts(type) or (0, 0)
     end = decimal(10 ** (MAX_PRECISION - unit), WHOLE)
     number = f"IF(ABS(_above) < {end}, CAST({_digits(unit, scale)} AS {type}), CAST(NULL AS {type}))"
@@ -81,10 +85,10 @@ def joined(high: str, low: str, unit: int, type: str) -> str:
 
 
 def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
-    """Return two sums of digits in a canonical form.
+    """Return two sums of digits, `high` and `low`, in a canonical form.
 
-    If the lower part can hold the whole number, the form is zero and the number. Otherwise the form is the number's
-    upper and lower digits.
+    If the lower part can hold the whole number, the upper part is zero, and the lower part is the number. Otherwise,
+    the two parts are the number's upper and lower digits.
     """
     none, number = decimal(0, WHOLE), joined(high, low, unit, type)
     above, below = (_levelled(high, low, unit, type, name) for name in ("_above", "_below"))
@@ -93,7 +97,7 @@ def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
 
 
 def real_of(high: str, low: str, unit: int, type: str) -> str:
-    """Return the double that is closest to the number whose upper and lower digits are two sums."""
+    """Return the double closest to the number with the sum `high` as upper digits and the sum `low` as lower digits."""
     _, scale = decimal_parts(type) or (0, 0)
     number = _levelled(high, low, unit, type, f"CAST({_digits(unit, scale)} AS double)")
     return f"IF({high} = {decimal(0, WHOLE)}, {real(low, type)}, {number})"
@@ -181,7 +185,7 @@ def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
 
 
 def _rest(a: str) -> str:
-    """Return the lowest limb of a whole number. The limb is never negative, even if the number is."""
+    """Return the lowest limb of a whole number. The limb is never negative, even if the whole number is negative."""
     limb = decimal(10**_LIMB, "decimal(19,0)")
     return f"CAST(({a} % {limb} + {limb}) % {limb} AS {WHOLE})"
 

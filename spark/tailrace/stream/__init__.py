@@ -1,1 +1,4 @@
-"""Run streams. One kind of stream lands a source and folds it; the other kind folds what another process has landed."""
+"""Run streams: one kind of stream lands the records of a source and folds them.
+
+The other kind of stream folds records that another process has landed.
+"""

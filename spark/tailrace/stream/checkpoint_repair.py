@@ -1,4 +1,4 @@
-"""Take over a stream's checkpoint, and rebuild it if it contradicts the logs, which record what was read (rule X2)."""
+"""Take over a stream's checkpoint, and rebuild it if it contradicts the positions that the logs record (rule X2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.model.logs.log import Log
 def take_checkpoint(
     spark: SparkSession, landings: Mapping[str, Landing], sources: Mapping[str, Source]
 ) -> tuple[Checkpoint, str | None]:
-    """Take over the previous writer's checkpoint; rebuild it from the logs' last commits if it contradicts the logs.
+    """Take over the previous writer's checkpoint, and rebuild the checkpoint if it contradicts the logs' last commits.
 
     Returns the checkpoint, and a description of the flaw (None if there was no flaw). Raises `StreamError` if the last
     commit of a log does not record a position.
@@ -41,8 +41,8 @@ def renew_checkpoint(
 ) -> None:
     """Rewrite a stream's checkpoint for a new query that reads only the sources of these logs.
 
-    The query continues from the end of each log. Call this function after the previous query has stopped. If an epoch
-    has not reached its log, its rejected records are removed.
+    The query continues from the end of each log. Call this function after the previous query has stopped. The rejected
+    records of an epoch that did not reach its log are removed.
     """
     checkpoint.sources, position = len(landings), _position(landings)
     if position is None:
@@ -58,8 +58,8 @@ def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
     begun = [landing for landing in landings.values() if landing.epoch >= 0]
     if not begun:
         return None
-    # The logs may have different positions: separate streams may have landed them before, or a stream may have died
-    # between two commits.
+    # The logs may have different positions: separate streams may have landed the logs before, or a stream may have died
+    # between the commits of two logs.
     latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
     offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
     return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)

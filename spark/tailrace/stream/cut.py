@@ -1,9 +1,9 @@
-"""Cut epochs across all logs of a stream: each log's part goes to its own table, with the same number (X2, T3).
+"""Cut epochs that cover all logs of a stream: the records of each log go to the log's own table (X2, T3).
 
 A single Structured Streaming query reads the sources of all logs, so a micro-batch contains rows for all logs; each row
-names its log. An epoch is published in every log before it is published in any ledger. If a stream dies between the
-commits of two logs, the next stream adds an epoch without records to the logs that are behind. The next stream then
-continues to read each source from the position that the source's log records.
+names its log. An epoch has the same number in all logs. The epoch is published in every log before it is published in
+any ledger. If a stream dies between the commits of two logs, the next stream adds an epoch without records to the logs
+that are behind. The next stream then continues to read each source from the position that the source's log records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tailrace.stream.log_sources import LogSourceError, SourceIdentities, unreac
 
 @dataclass(frozen=True)
 class Cut:
-    """An epoch that has not been landed yet: the name of each log, and the log's bundle.
+    """An epoch that has not been landed yet. The object maps the name of each log to the log's bundle.
 
     `links` maps the name of a log to the number of files that were skipped because they were reached through symbolic
     links.
@@ -48,7 +48,7 @@ class Cut:
 
     @property
     def passed(self) -> dict[str, PassedEpoch]:
-        """A dict from the name of each log to the log's epoch, in the form that the readers of the log take."""
+        """The epoch of each log, by the name of the log, in the form in which the definitions read it."""
         return {name: bundle.passed for name, bundle in self.bundles.items()}
 
     @property
@@ -86,8 +86,8 @@ class Cut:
 class Cutter:
     """The reader of a stream's sources and the writer of its logs; `sources` maps the name of each log to its source.
 
-    Leases are taken in the order of the logs' names. The process that owns the first lease also owns the other leases
-    (rule X1).
+    Leases are taken in the order of the logs' names. The process that owns the lease of the first log also owns the
+    leases of the other logs (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
@@ -211,10 +211,11 @@ class Cutter:
         return replace(cut, bundles={**cut.bundles, **again}) if again else None
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
-        """Build an epoch without records if the control tables or the passing of time require one; else return None.
+        """Build an epoch without records if the control tables or the passing of time require one; otherwise, return
+        None.
 
-        `due` returns the next processing time, in microseconds, at which a fold may have something to do. If
-        `in_flight` is True, records that a computation fed back wait for the next epoch, so an epoch is always built.
+        `due` returns the next processing time, in microseconds, at which a fold may have something to do. `in_flight`
+        is True if records that a computation fed back are waiting for the next epoch; an epoch is then always built.
         """
         if self.epoch < 0:
             return None
@@ -253,7 +254,7 @@ class Cutter:
         return self._read(self.landings[log])[OFFSET]
 
     def land(self, cut: Cut) -> dict[str, LandedCounts]:
-        """Write an epoch to all logs, and then publish it in one log after the other.
+        """Write an epoch to all logs, and then publish the epoch in one log after the other.
 
         Raises `FencedError` if a lease is lost.
         """

@@ -32,7 +32,7 @@ class Epoch:
         self._as_cut = True
 
     def land(self) -> Mapping[str, LandedCounts]:
-        """Write the epoch to the logs, and publish it; return the counts for each log.
+        """Write the epoch to the logs, and publish the epoch there; return the counts for each log.
 
         A file that turns out to be unreadable is rejected as a whole (rule X7).
         """
@@ -59,7 +59,8 @@ class Epoch:
         return landed
 
     def fold(self, since: float) -> list[EpochReport]:
-        """Fold the epoch into each definition, publish once the logs have the epoch, and update the answers tables.
+        """Fold the epoch into each definition, publish the results once the logs have the epoch, and update the answers
+        tables.
 
         `since` is the time at which the preceding epoch was finished, according to `time.perf_counter`. Usually the
         result contains a single report. If the epoch is in the logs but could not be folded from the records in memory,
@@ -79,8 +80,8 @@ class Epoch:
             if not self._may_be_folded_from_the_logs(error):
                 raise
             landed = self._landed.result()
-            # The logs already have the epoch, but the ledgers still have the state before it. So the epoch is folded in
-            # the same way as after a restart.
+            # The logs already have the epoch, but the ledgers still have the state before the epoch. So the epoch is
+            # folded in the same way as after a restart.
             folds.anew()
             reports = [EpochReport.of_missed(one, landed) for one in folds.missed_epochs(self.cut.epoch)]
             self.cut.free()
@@ -98,12 +99,14 @@ class Epoch:
         ]
 
     def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
-        """Return True if the error means that a state was lost, or that the logs' records differ from those in
-        memory.
+        """Return True if an error means that a state was lost, or that the records in memory differ from those in the
+        logs.
         """
         sources = self._cutter.sources.values()
         return isinstance(error, _CutOtherwiseError) or reads_source(error, sources) or lost_state(error)
 
 
 class _CutOtherwiseError(Exception):
-    """The error for an epoch that was landed differently than it was read: unreadable files were left out."""
+    """The error for an epoch that was landed without some of the records that were folded: unreadable files were left
+    out.
+    """

@@ -28,7 +28,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
             lease.check()
     except (FencedError, CatalogError) as cause:
         # The engine failed because the catalog does not answer, or because the stream has lost its lease. The error of
-        # the lease check says this more clearly.
+        # the lease check is returned because it describes this cause more clearly than the engine's error.
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)

@@ -1,4 +1,4 @@
-"""Check a stream's landing folders, while the stream runs, for files that the stream does not read; report them (X6).
+"""Check a stream's landing folders regularly, and report files that the stream does not read (X6).
 
 A check lists a folder and reads all of Spark's log of files, so checks are rare. The first check is made when the
 stream starts. After that, checks take at most a hundredth of the stream's running time.
@@ -31,7 +31,7 @@ _SHARE = 100
 
 
 class FolderLooks:
-    """The checks of a stream's folders, which run in a separate thread; `tell` is called with each new finding.
+    """The checks of a stream's folders, which run in a separate thread. `tell` is called once for each new finding.
 
     The counts that the latest check found are also recorded in the commits of the logs.
     """

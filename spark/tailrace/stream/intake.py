@@ -1,4 +1,4 @@
-"""Build an epoch from a source's micro-batch: its records, its clock, and the properties of the log's commit (rule X2).
+"""Build an epoch from a source's micro-batch: the records, the clock, and the properties of the log's commit (rule X2).
 
 The clock belongs to the log: the watermark is computed from the partitions of the source, and all definitions that read
 the log use the same watermark. The clock is recorded in the log's commit, and both a catch-up and a replay use the
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 class Portion:
     """The part of a source that an epoch reads: messages of a topic, or files.
 
-    `read` contains the position up to which the source is read, as properties for the log's commit.
+    `read` contains the position up to which the source is read, in the form of properties for the log's commit.
     """
 
     epoch: int
@@ -78,11 +78,12 @@ class Portion:
 class Bundle:
     """The records of an epoch before they are in the log, the epoch's clock, and the properties of the log's commit.
 
-    `records` has the records that fit the log, which the definitions fold. `stamped` has all records, including
-    rejected records, for the landing. `records` and `stamped` are Arrow tables if the records are read into this
-    process. If Spark reads the records, `frame` is the Spark frame that is cached until the records have been folded.
-    `progress` is the log's progress after the epoch. `duplicates` is the number of repeated records that were dropped,
-    `files` is the number of files of the epoch, and `blank` counts the blank lines in these files.
+    `records` has the records that fit the log; the definitions fold these records. `stamped` has all records that are
+    written when the epoch is landed, including rejected records. `records` and `stamped` are Arrow tables if the
+    records are read into this process. If Spark reads the records, `frame` is the Spark frame that is cached until the
+    records have been folded. `progress` is the log's progress after the epoch. `duplicates` is the number of repeated
+    records that were dropped, `files` is the number of files of the epoch, and `blank` counts the blank lines in these
+    files.
     """
 
     clock: Clock
@@ -97,7 +98,7 @@ class Bundle:
 
     @property
     def passed(self) -> PassedEpoch:
-        """The epoch of the log, in the form that the log's readers take."""
+        """The epoch of the log, in the form in which definitions read it."""
         return PassedEpoch.of(self.records, self.clock, idle=self.progress.all_idle)
 
     def free(self) -> None:
@@ -108,10 +109,10 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Entries:
-    """New rows of the control tables: signals, and the instants up to which partitions are complete, in microseconds.
+    """New rows of the control tables: signals, and instants up to which partitions are complete.
 
-    In `complete`, the key `None` stands for the whole log. `properties` are stored in the log's commit to record that
-    these rows were used.
+    Instants are in microseconds. In `complete`, the key `None` stands for the whole log. `properties` are stored in the
+    log's commit to record that these rows were used.
     """
 
     signals: tuple[str, ...]
@@ -208,8 +209,8 @@ class Intake:
         return bool(found)
 
     def _bundled(self, portion: Portion) -> Bundle:
-        """Read a part of the source in this process, with Python on the executors, or with Spark, and build the
-        epoch.
+        """Read a part of the source, and build the epoch. This process, Python on the executors, or Spark reads the
+        records.
         """
         files = portion.files
         sized = cache(lambda: file_sizes(files))
@@ -322,7 +323,7 @@ class Intake:
         return entries
 
     def _restored_rows(self) -> RememberedRows:
-        """Read the ids of the log's records, up to the log's last epoch, with DuckDB."""
+        """Use DuckDB to read the ids of the log's records, up to the log's last epoch."""
         epoch, times = self.landing.epoch, processing_times(self.lake, self.log.name)
         with scan_table(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
@@ -339,17 +340,18 @@ class Intake:
         )  # fmt: skip
 
     def _restored(self, lake: Lake) -> RememberedIds:
-        """Read the ids of the log's records, up to the log's last epoch, with Spark."""
+        """Use Spark to read the ids of the log's records, up to the log's last epoch."""
         ids = self.spark.sql(f"SELECT * FROM {log_relation(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return RememberedIds(self.spark, self.log, processing_times(lake, self.log.name), ids)
 
     def news(self) -> News:
         """Find out whether there is a reason for an epoch without records.
 
-        Rows of the control tables are not marked as used.
+        This method does not mark rows of the control tables as used.
         """
         entries = self._entries()
-        # If the log has its own arrival times, processing time follows them and does not advance without records.
+        # If the log has a column with arrival times, processing time follows the arrival times, and does not advance
+        # without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, entries, self._there)
         moved = progress.watermark != self.progress.watermark
@@ -390,8 +392,8 @@ class Intake:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
-        # In a fold, only late records use this column, so a literal is sufficient. For the rows of the log, a literal
-        # would have to be compiled again in each epoch.
+        # In a fold, only late records use the column `_epoch`, so a literal is sufficient here. In the rows for the
+        # log, a literal would have to be compiled again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)
         files = len(portion.files)
@@ -418,6 +420,6 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 def _wall_clock() -> int:
     """Return the current time in microseconds.
 
-    The stream reads no other clock, and records each time that it uses (rule T2).
+    The stream reads the time only here, and records each time that it uses (rule T2).
     """
     return time.time_ns() // 1000

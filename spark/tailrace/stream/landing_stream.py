@@ -1,19 +1,19 @@
 """The stream that lands records: a Structured Streaming query in which every micro-batch is an epoch (rules X1 to X3).
 
-In an epoch, the bundles are written to the logs and folded into each definition; then the logs are published, and after
-them the ledgers. Three threads work at the same time, usually on different epochs. The caller's thread (`wait`) checks
-for failures, and starts epochs without records:
+In an epoch, the records are written to the logs and folded into each definition. Then the logs are published, and after
+the logs the ledgers. Three threads work at the same time, usually on different epochs. The caller's thread (`wait`)
+checks for failures, and starts epochs without records:
 
     thread       epoch 7                         epoch 8                         epoch 9
     the query's  read, land, publish the logs    read, land, publish the logs    ...
     folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
     following                                          bring the answers up .....
 
-Folding starts as soon as the bundles have been read, and its results are published after the logs have been published.
-From then on, the epoch can be folded from the logs if a process dies. The query waits if folding is two epochs behind,
-and folding waits if the answers tables are as far behind as is allowed (`fold.follower_pace`). After a crash at any
-point, all epochs that the ledgers lack are first folded from the logs, with the recorded clocks. If the query repeats a
-micro-batch that the logs already have, the micro-batch is skipped.
+Folding starts as soon as the records have been read, and its results are published after the logs have been published.
+After the logs have been published, the epoch can be folded from the logs if a process dies. The query waits if folding
+is two epochs behind. Folding waits if the answers tables are as far behind as is allowed (`fold.follower_pace`). After
+a crash at any point, all epochs that the ledgers lack are first folded from the logs, with the recorded clocks. If the
+query repeats a micro-batch that the logs already have, the micro-batch is skipped.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ PULSE = 1.0
 class Stream:
     """A stream that writes logs from their sources, and folds the logs into the definitions that read them.
 
-    If the definitions read a single log, `source` is the source of this log. If they read several logs, `source` maps
-    the name of each log to its source.
+    If the definitions read a single log, `source` is the source of this log. If the definitions read several logs,
+    `source` maps the name of each log to the log's source.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Stream:
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
-        # The lease of the first log is passed on: if a fold has lost its own lease but the stream still holds this
-        # lease, another process has taken over only the fold.
+        # The lease of the first log is passed to the folds. If a fold has lost its own lease, but the stream still
+        # holds the lease of the first log, another process has taken over only this fold.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(tables_of(stage).signals for stage in stages)
@@ -110,9 +110,9 @@ class Stream:
     def start(self, *, once: bool = False, every: float = 0.0, stop: Callable[[], object] = lambda: False) -> None:
         """Fold the epochs that are in the logs but not in the ledgers, then start the query.
 
-        `stop` is called after each epoch that is folded from the logs; if it returns true, the query is not started. If
-        `once` is True, the stream ends after it has read all records of the source. Otherwise, a new epoch starts every
-        `every` seconds as long as records arrive.
+        `stop` is called after each epoch that is folded from the logs; if `stop` returns true, the query is not
+        started. If `once` is True, the stream ends after it has read all records of its sources. Otherwise, a new epoch
+        starts every `every` seconds as long as records arrive.
         """
         self._once, self._every = once, every
         self.cutter.align()
@@ -121,10 +121,10 @@ class Stream:
             if stop():
                 return
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # The checkpoint manager that is set here only renames files, which takes almost no time on a local disk. An
-            # empty micro-batch then takes half the time.
+            # The checkpoint manager that is set here only renames files, which takes almost no time on a local disk.
+            # With this checkpoint manager, an empty micro-batch takes half the time.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
-        # With its default setting, Spark would list each file of a large epoch in a separate task.
+        # With the default value of this option, Spark would list each file of a large epoch in a separate task.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
         self._begin()
 
@@ -152,8 +152,8 @@ class Stream:
         until = None if seconds is None else time.perf_counter() + seconds
         while not self._awaited(_POLL if until is None else max(0.01, min(_POLL, until - time.perf_counter()))):
             if self._folding.failure is not None:
-                # If no records arrive, the query runs no epoch in which it would notice the failure, so it is stopped
-                # here.
+                # If no records arrive, the query runs no epoch in which it would notice the failure of the folding
+                # thread. So the query is stopped here.
                 self.query.stop()
                 raise self._folding.failure
             try:
@@ -172,8 +172,8 @@ class Stream:
                     f"{'; '.join(self.lost.reasons.values())}: the other logs were read to their end, and nothing is "
                     "lost; start the stream again once it is mended"
                 )
-            # After the last records, epochs without records take new rows of the control tables and process records
-            # that were fed back.
+            # After the last records, epochs without new records are run: they apply new rows of the control tables, and
+            # process records that computations fed back.
             while self._last_epochs():
                 self._settle()
         return True
@@ -215,7 +215,7 @@ class Stream:
             raise self._explained(self._failure or error) from error
 
     def _read_returned(self) -> None:
-        """Read the sources again that could not be read for some time but can be reached now."""
+        """Resume reading the sources that could not be read for some time and can be reached again."""
         if self._once or self.query is None or not (logs := self.lost.returned()):
             return
         with self._lock:
@@ -267,7 +267,9 @@ class Stream:
                 self._looked = time.perf_counter()
 
     def _last_epochs(self) -> bool:
-        """Run an epoch without records after the end of the input, if it is needed; return True if an epoch was run."""
+        """After the end of the input, run an epoch without records if one is needed; return True if an epoch was
+        run.
+        """
         with self._lock:
             return not self._stopped and self._without_records(lambda: None)
 
@@ -279,7 +281,7 @@ class Stream:
         return cut is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
-        """Land a micro-batch in the logs; at the same time, the folding thread folds it."""
+        """Land a micro-batch in the logs; at the same time, the folding thread folds the micro-batch."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
@@ -293,13 +295,13 @@ class Stream:
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):
             # The sources have no more records at present, so wait until this epoch is folded. If the next epoch were
-            # cut now, it would have few records and would have to wait anyway. If it is cut later, it contains all
-            # records that arrive in the meantime.
+            # cut now, it would have few records and would have to wait anyway. If the next epoch is cut later, it
+            # contains all records that arrive in the meantime.
             self._folding.settle()
             self._started = time.perf_counter()
 
     def _take(self, cut: Cut, phases: Phases) -> Mapping[str, LandedCounts]:
-        """Land an epoch; at the same time, the folding thread folds it."""
+        """Land an epoch; at the same time, the folding thread folds the epoch."""
         epoch = Epoch(cut, self.cutter, self.folds, phases)
         phases.end("read")
         self._folding.submit(partial(self._fold, epoch))

@@ -4,8 +4,8 @@ Each log must keep its original source, and the stream must be able to reach the
 position its original source was read. A different source is refused: the recorded position does not apply to another
 source, so records would be skipped. A log that began with files must continue with files; a log that began with a topic
 must continue with the same topic. Kafka assigns a unique id to each topic, and the log's commits record this id. If a
-topic was deleted and created again with the same name, the new topic is read only if the user passes its id; it is then
-read from its beginning.
+topic was deleted and created again with the same name, the new topic is read only if the user passes the id of the new
+topic. The new topic is then read from its beginning.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class SourceIdentities:
         return {TOPIC: f"{self._topics[log].topic} {self._ids[log]}"} if log in self._ids else {}
 
     def check(self, log: str) -> None:
-        """Check that a log's topic has not been created again. Raises `TopicError` if it has been created again."""
+        """Check that a log's topic has not been created again. Raises `TopicError` if the topic has been created
+        again.
+        """
         if log in self._ids and (now := self._asked(self._topics[log])) not in (None, self._ids[log]):
             raise TopicError(log, self._topics[log].topic, self._ids[log], str(now))
 

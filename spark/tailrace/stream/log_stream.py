@@ -1,4 +1,4 @@
-"""A stream that reads logs: it folds the epochs that another process lands, with the recorded clocks.
+"""A stream that reads logs: it folds epochs that another process lands, and uses the clocks that the logs record.
 
 The stream takes the leases of its definitions' ledgers, but not the leases of the logs. So definitions can be added and
 removed while another stream lands the logs, without a restart of that stream (MillWheel, 4.1). The epochs are folded in
@@ -46,8 +46,8 @@ class Tailing:
     def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
         """Fold all present and future epochs of the logs until `stop` returns true.
 
-        If `once` is True, the fold ends after the present epochs. `stop` is called between two epochs. Raises
-        `FencedError` if other processes have taken over all of the definitions.
+        If `once` is True, this method returns after it has folded the present epochs. `stop` is called between two
+        epochs. Raises `FencedError` if other processes have taken over all of the definitions.
         """
         while not stop():
             last = last_epoch(self.lake, self.logs)

@@ -1,8 +1,8 @@
 """Lost sources: a stream of several logs can continue without a source for some time (`Settings.source_failure`).
 
-Until the lost source can be read again, its log gets epochs without records, and the watermark of the log's readers
-waits until the log counts as idle. The log's commits record up to which position the source was read. When the source
-can be reached again, reading continues from this position, and no record is lost.
+Until the lost source can be read again, its log gets epochs without records. The watermark of the log's readers does
+not advance until the log counts as idle. The log's commits record up to which position the source was read. When the
+source can be reached again, reading continues from this position, and no record is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LostSources:
         self._cutter, self._lake, self._tried = cutter, cutter.lake, 0.0
 
     def lose(self, failure: BaseException) -> bool:
-        """Mark the sources that made a query fail as lost, if the settings allow it.
+        """Mark as lost the sources that caused the failure of a query, if the settings allow it.
 
         Returns True if the stream can continue with the other sources.
         """
@@ -47,7 +47,9 @@ class LostSources:
         return True
 
     def returned(self) -> list[str]:
-        """Return the names of the logs whose lost sources can be reached again; empty until the next test is due."""
+        """Return the names of the logs whose lost sources can be reached again; the list is empty until the next test
+        is due.
+        """
         if not self.reasons or time.perf_counter() - self._tried < RETRY:
             return []
         self._tried = time.perf_counter()
@@ -71,8 +73,9 @@ RETRY = 30.0
 
 
 def _failed(spark: SparkSession, sources: Mapping[str, Source], error: BaseException) -> dict[str, str]:
-    """Return the logs whose sources made a stream fail, as a dict from log to reason; empty if there are no such
-    logs.
+    """Find the logs whose sources made a stream fail. Returns a dict from log to reason.
+
+    The dict is empty if no source made the stream fail.
     """
     if isinstance(error, LogSourceError):
         return {error.log: str(error)}

@@ -1,11 +1,11 @@
 """Send lineage (which data a run reads and writes) as OpenLineage events.
 
-A stream is one run of a job: START, RUNNING at intervals, then COMPLETE or FAIL. A backfill is one run per stage: START
-when the backfill gets its generation, then COMPLETE, FAIL, or (if the backfill gave way to a newer run) ABORT. The
-settings of the OpenLineage client determine where events are sent (OPENLINEAGE_URL, OPENLINEAGE_CONFIG,
-OPENLINEAGE__TRANSPORT__...); without these settings, no events are sent. A separate thread sends the events. The first
-failure to send an event is reported. No run waits for lineage or fails because of lineage. Needs the extra `observe`
-(openlineage-python).
+A stream is one run of a job, with the events START, then RUNNING at intervals, then COMPLETE or FAIL. A backfill is one
+run per stage, with the event START when the backfill gets its generation, and then COMPLETE, FAIL, or (if the backfill
+gave way to a newer run) ABORT. The settings of the OpenLineage client determine where events are sent (OPENLINEAGE_URL,
+OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without these settings, no events are sent. A separate thread sends
+the events. The first failure to send an event is reported. No run waits for lineage or fails because of lineage. Needs
+the extra `observe` (openlineage-python).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ the counts of a backfill's windows by outcome, and the engines that computed the
 class Lineage:
     """A watcher that reports the lineage of one run. `close` waits until every event has been sent or has failed.
 
-    `warn` is called only for the first event that cannot be sent, with the reason. Raises `ObserveMissingError` if
-    openlineage-python is not installed.
+    If an event cannot be sent, `warn` is called with the reason, but only for the first such event. Raises
+    `ObserveMissingError` if openlineage-python is not installed.
     """
 
     def __init__(self, subject: Subject, warn: Callable[[str], None], every: float = EVERY) -> None:

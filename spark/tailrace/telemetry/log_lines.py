@@ -1,8 +1,8 @@
 """Write structured logs: a line for each epoch, a line for each run, and a line for each event that needs attention.
 
 The log lines go through the standard library's logging, with a separate logger for Tailrace. The format is JSON (by
-python-json-logger from the extra `observe`) or text. Every line contains the log and the run and, if known, the
-pipeline, epoch, generation and token.
+python-json-logger from the extra `observe`) or text. Every line names the log and the run. A line also names the
+pipeline, epoch, generation and token if these are known.
 """
 
 from __future__ import annotations

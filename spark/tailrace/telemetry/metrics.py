@@ -1,8 +1,8 @@
 """Metrics for Prometheus about a run's epochs, commits and backfills, served over HTTP or written to a file.
 
-This module counts nothing per record: an epoch's numbers come from the epoch's report. Label values are names from a
-definition or a source (log, pipeline, table, partition) or words from a small fixed set, but never keys of records.
-Needs the extra `observe` (prometheus-client).
+The metrics need no work per record, because an epoch's numbers come from the epoch's report. Label values are names
+from a definition or a source (log, pipeline, table, partition) or words from a small fixed set, but never keys of
+records. Needs the extra `observe` (prometheus-client).
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Metrics:
             self._set("tailrace_backfill_timestamp_seconds", time.time(), noted.pipeline)
 
     def _backfills(self) -> None:
-        """Count the outcomes of all backfills from the tables of runs, because this process knows only its own runs."""
+        """Read the tables of runs and count the outcomes of all backfills, including backfills of other processes."""
         lake = Lake(self.subject.settings)
         for stage in (one for one in self.subject.stages if one.recomputable):
             runs = Runs(lake, stage)

@@ -30,7 +30,7 @@ HELD_BACK = 60_000_000
 """The time in microseconds after which a silent partition that holds the watermark back is reported."""
 
 RARE = ("unanswered", "productions", "claimed", "fed_back")
-"""The counts that the data of an epoch contains only if the count is above zero."""
+"""The names of the counts that are left out of an epoch's data if they are zero."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
 """The possible outcomes of a backfill for each window in the backfill's range."""

@@ -65,10 +65,10 @@ def _look(home: Path) -> Java | None:
 
 
 def _ask(command: Path) -> Java | None:
-    """Run `command` to find out which Java it starts, or return None if it fails.
+    """Run `command` to find out which Java it starts, or return None if the command fails.
 
-    This is for a `java` command that starts a Java in another folder, as on macOS or with jenv; its own folder has no
-    `release` file.
+    Some `java` commands start a Java in another folder, as on macOS or with jenv. The folder of such a command has no
+    `release` file, so the command must be run.
     """
     try:
         ran = subprocess.run(
@@ -136,10 +136,11 @@ def is_packaged(java: Java) -> bool:
 
 
 def quiet_home(java: Java, folder: Path) -> Path:
-    """Create a `JAVA_HOME` for Spark under `folder`. Its `bin/java` runs `java` without the module that Spark requests.
+    """Create a `JAVA_HOME` for Spark under `folder`.
 
-    The script `bin/java` is written only if it does not exist yet or has different content. The write is atomic, so
-    that several processes can share the folder.
+    The script `bin/java` in this home runs `java` without the module that Spark requests. The script `bin/java` is
+    written only if it does not exist yet or has different content. The write is atomic, so that several processes can
+    share the folder.
     """
     home = folder / f"java-{java.release}-{sha1(bytes(java.home), usedforsecurity=False).hexdigest()[:8]}"
     command = home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""Provide a private folder for this process, which is removed when the process ends.
+"""Provide a private folder for this process. The folder is removed when the process ends.
 
 If the process is killed, a later process removes the folder.
 """
@@ -75,8 +75,8 @@ def _remove_left(inside: Path) -> None:
         except OSError:
             continue
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (lock := _hold(folder)) is not None:
-            # The lock file is removed last. If this process is killed before that, the next process can still remove
-            # the remaining files.
+            # The lock file is removed last. If this process is killed while the lock file still exists, the next
+            # process can remove the remaining files.
             for one in [one for one in folder.iterdir() if one.name != _LOCK]:
                 shutil.rmtree(one, ignore_errors=True) if one.is_dir() and not one.is_symlink() else one.unlink()
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
 """Trace a record through definitions: find its windows and the panes, answers and rows that contain it.
 
-No engine is needed.
+Tracing needs no engine, neither DuckDB nor Spark.
 """

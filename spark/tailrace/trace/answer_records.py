@@ -1,8 +1,8 @@
 """Find all records of an answer's key and window, including late records, without a JVM.
 
-If the answer belongs to a later stage, the previous stage's answers are found instead of records. A log is filtered by
-event time, and by the key columns that no step computes; each remaining record goes through the definition's steps and
-windows.
+If the answer belongs to a later stage, the previous stage's answers are found instead of records. The records of a log
+are filtered by event time and by those key columns that no step computes. The steps and windows of the definition are
+then applied to each remaining record.
 """
 
 from __future__ import annotations

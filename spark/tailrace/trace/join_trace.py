@@ -44,7 +44,7 @@ def _naming(join: Join, record: Record) -> dict[str, Any]:
 
 
 def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
-    """Return the positions of a pair's two records as text; for the pair's readers, this text is the source.
+    """Return the positions of a pair's two records as text. The readers of the join get this text as the pair's source.
 
     The text is formatted as in `sql.records.stage_records.pair_place`.
     """

@@ -1,7 +1,7 @@
 """The history of one key: all panes of its windows, in version order, and the records that were too late for a window.
 
-The history is read from the ledger without a JVM; the ledger is filtered with the files' statistics. Instants are in
-microseconds.
+The history is read from the ledger without a JVM. The statistics of the ledger's files show which files need not be
+read. Instants are in microseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
 
 
 class KeyValueError(LakeError, ValueError):
-    """A text is not a valid value of a key column."""
+    """The error for a text that is not a valid value of a key column."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class LedgerPane:
 
 @dataclass(frozen=True)
 class LedgerLate:
-    """A record that was too late for a window, by `behind` microseconds; `source` is its position in the log."""
+    """A record that was too late for a window, by `behind` microseconds; `source` is the record's position in the
+    log.
+    """
 
     window: Window
     event_time: int
@@ -147,7 +149,10 @@ def filter_value(value: KeyValue) -> KeyValue:
 
 
 def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
-    """Return the sort key of a pane: its version; a retraction sorts before the pane that replaces the old answer."""
+    """Return the key by which panes are sorted: the version comes first.
+
+    Within a version, a retraction sorts before the pane that replaces the old answer.
+    """
     return (pane.version, not pane.retraction, pane.window)
 
 
@@ -174,9 +179,9 @@ def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
 
 
 def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the column with the reasons for null results if it is null.
+    """Remove the column with the reasons for null results if the column is null.
 
-    The panes of the reference execution lack this column, too, if there is no reason.
+    The panes of the reference execution also lack this column if there is no reason.
     """
     return {name: value for name, value in row.items() if name != UNANSWERED or value is not None}
 

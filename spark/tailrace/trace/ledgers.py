@@ -24,7 +24,7 @@ class Ledgers:
         self._backfills: dict[str, list[Run]] = {}
 
     def history(self, pipeline: Pipeline, key: Key, at: int) -> History:
-        """Read the history of the windows of a key that contain an instant."""
+        """Read the history of those windows of a key that contain an instant."""
         place = pipeline.name, key, at
         if place not in self._histories:
             self._histories[place] = history(self.lake, pipeline, key, at)

@@ -1,4 +1,6 @@
-"""The trace of a record in a pipeline: for each of its windows, the panes and the answer that count the record."""
+"""The trace of a record in a pipeline: for each window of the record, the panes and the answer that count the
+record.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     def counts(version: Version) -> bool:
         """Return True if a pane with this version counts the record.
 
-        A late record is counted only in panes of the backfill that included the record, and of later generations.
+        A late record is counted only if a backfill has included it: in the panes of this backfill and of later
+        generations.
         """
         if late is None:
             return version.epoch >= epoch
@@ -74,8 +77,9 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
 def _session(past: History, window: Window, at: int) -> Window:
     """Return the session that now contains an instant.
 
-    The result is the longest such session with an answer. If no such session has an answer, the result is the longest
-    such session in the history, or else `window`.
+    If several sessions contain the instant, the longest session with an answer is returned. If no session that contains
+    the instant has an answer, the longest session in the history that contains the instant is returned, or else
+    `window`.
     """
     within = [one for one in past.windows if one.start <= at < one.end]
     answered = [one for one in within if past.answer(one) is not None]

@@ -144,7 +144,8 @@ class LeftOut(Step):
 
 @dataclass(frozen=True)
 class Row(Step):
-    """A row that a map or a join output for the record, or that a computation output for the record's key and epoch.
+    """A row that a map or a join has output for the record, or that a computation has output for the record's key and
+    epoch.
 
     `place` is the row's position for the definition's readers, in the same form as in ledgers. `taken_back` is True if
     the row was retracted.

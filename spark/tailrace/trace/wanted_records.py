@@ -32,14 +32,14 @@ from tailrace.trace.key_history import filter_value, key_value
 
 
 class WantedError(LakeError, ValueError):
-    """A request for records is not valid for the log; the message states what is expected."""
+    """The error for a request for records that is not valid for the log; the message states what is expected."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request for records: by id, by position in the source, or by a condition; exactly one of these must be set.
+    """A request for records: by id, by position in the source, or by a condition. Exactly one of these must be set.
 
-    `id` holds one string per column of the log's `record_id`. `source` is a partition of the source (a file or a
+    `id` has one string for each column of the log's `record_id`. `source` is a partition of the source (a file or a
     topic's partition), or the end of the partition's name, and `offset` is the position in that partition. `where` is a
     condition on the log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`.
     """

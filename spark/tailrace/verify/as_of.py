@@ -36,9 +36,9 @@ _INSTANTS = {"window_start", "window_end", "waiting_since"}
 class AsOf:
     """The state of a stage at the end of the epoch of `clock`; `latest` is the last epoch of the ledger.
 
-    `windows` and `answers` are the numbers of open windows and of answers; if a key was given, only its windows and
-    answers are counted. `first_windows` and `first_answers` are some of these windows and answers, as rows. If all open
-    windows and answers were stored in tables, `tables` names these tables.
+    `windows` and `answers` are the numbers of open windows and of answers; if a key was given, only the windows and
+    answers of this key are counted. `first_windows` and `first_answers` are some of these windows and answers, as rows.
+    If all open windows and answers were stored in tables, `tables` names these tables.
     """
 
     clock: Clock
@@ -65,8 +65,8 @@ def as_of(
     At most `rows` open windows and `rows` answers are returned: the windows that end earliest, and the answers of the
     latest windows. The results of a backfill are included from the epoch up to which the backfill has read the log.
     `keep` names a new table for all answers; the table for the open windows has the same name with `OPEN` appended.
-    Raises `ReplayError` if the ledger does not have the epoch, if the epoch's clock is no longer known, or if a table
-    of this name exists.
+    Raises `ReplayError` if the ledger does not have the epoch, if the epoch's clock is no longer known, or if one of
+    the new tables cannot be created or already exists.
     """
     recording = Recording(lake, pipeline)
     recording.check([epoch], fold=False)

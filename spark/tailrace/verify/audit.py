@@ -52,8 +52,8 @@ def audit(lake: Lake, definition: Definition, *, deep: bool = False) -> Audit:
     """Audit a definition and its logs up to the last epoch in the ledger; `deep` reads the bytes of every file.
 
     Before a pipeline's rows are compared, its answers are brought up to date with the ledger. If a file is missing or
-    damaged, the rows are not audited, because some of them could not be read. Raises `OtherDefinitionError` if the
-    tables belong to a definition with another meaning.
+    damaged, the rows are not audited, because some rows could not be read. Raises `OtherDefinitionError` if the tables
+    belong to a definition with another meaning.
     """
     check_definition(lake, definition)
     files = files_check(lake, definition, deep=deep)

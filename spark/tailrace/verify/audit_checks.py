@@ -41,8 +41,8 @@ D = TypeVar("D", bound=Definition)
 class RowsAudit(ABC, Generic[D]):
     """The base class of audits; an audit checks the rows of a definition's ledger up to the commit `head`.
 
-    `log` is a relation of the log's records up to the epoch of this commit, and `rows` is a relation of the ledger's
-    rows.
+    `log` is a relation of the log's records up to the epoch of the commit `head`, and `rows` is a relation of the
+    ledger's rows.
     """
 
     of = "windows"
@@ -197,7 +197,7 @@ class RowsAudit(ABC, Generic[D]):
         """Check that a definition has received all corrections by backfills of the definitions that it reads (V4).
 
         For a definition that reads only logs of sources, the method yields no check. If a correction is missing but no
-        backfill can make it yet, the check passes, and its result mentions the correction.
+        backfill can make the correction yet, the check passes, and the check's details mention the correction.
         """
         if not self.definition.before:
             return

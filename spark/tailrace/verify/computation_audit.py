@@ -1,4 +1,4 @@
-"""Audit a computation by counting: every record must have been processed or left out once (X6).
+"""Audit a computation by counting: every record must be accounted for exactly once (X6).
 
 Every timer must have fired, been deleted, or be pending. Every record that was sent back into the computation must have
 been received once, in the next epoch, or still be in flight.

@@ -101,7 +101,7 @@ class JoinAudit(RowsAudit[Join]):
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
 
     def _seen(self, side: str, less: Relation, last: int) -> Relation:
-        """Return the entries of a side that runs have read up to epoch `last`, and the later entries that were in time.
+        """Return the entries of a side that runs have read up to epoch `last`, and later entries that were in time.
 
         An entry was in time if it was not too late. A run reads the current rows of other definitions, which may
         include corrections by earlier runs.

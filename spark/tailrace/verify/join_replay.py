@@ -141,13 +141,17 @@ def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Q
 
 
 def _told(join: Join, side: str, rows: Relation, clocks: Relation) -> Query:
-    """Number the entries of a join's side; from epoch `_since` on, the join may output an entry without a partner."""
+    """Return SQL that assigns a number to each entry on one side of a join.
+
+    From epoch `_since` on, the join may output the entry without a partner.
+    """
     numbered = f"SELECT *, ROW_NUMBER() OVER (ORDER BY _at) AS _entry FROM {rows}"
     if join.unmatched == "tell":
         return Query(numbered)
     complete = "window_end" if join.where is not None else f"LEAST(_at + {join.ahead(side) + 1}L, {END_OF_TIME}L)"
-    # Entries and epochs are ordered by descending time. Among the epochs before an entry in this order, the smallest
-    # epoch is the first epoch whose watermark has reached the entry's due time.
+    # Entries are sorted by due time and epochs by watermark, both in one descending order. In this order, the epochs
+    # before an entry are the epochs whose watermark has reached the entry's due time. The smallest of these epochs is
+    # the first epoch that has reached the due time.
     entries = f"SELECT _entry, {complete} AS _due, CAST(NULL AS bigint) AS _clock FROM ({numbered})"
     epochs = f"SELECT CAST(NULL AS bigint) AS _entry, _after AS _due, epoch AS _clock FROM {clocks}"
     done = f"SELECT *, MIN(_clock) OVER (ORDER BY _due DESC) AS _done FROM ({entries} UNION ALL {epochs})"

@@ -1,4 +1,4 @@
-"""Create new tables that store a replay's rows, or the state at the end of an epoch; either engine can fill them."""
+"""Create new tables for a replay's rows, or for the state at the end of an epoch; either engine can fill the tables."""
 
 from __future__ import annotations
 

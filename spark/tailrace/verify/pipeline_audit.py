@@ -37,7 +37,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         super().__init__(definition, session, head)
         self.pipeline, self.first = definition, definition.stages[0]
         self.answering = answering(session, definition)
-        # If a generation was built for a later stage, it has no results of earlier backfills and is audited like a
+        # A generation that was built for a later stage has no results of earlier backfills, and is audited like a
         # streamed generation.
         later = self.first is not definition
         self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
@@ -204,7 +204,10 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return {epoch: Condition(f"({' OR '.join(ranges)})") for epoch, ranges in conditions.items()}
 
     def _panes_give_answers(self) -> Check:
-        """Check that the answers are the latest panes by version, each answer once and with its pane's values (L2)."""
+        """Check that the table of answers has one row for each window's latest pane, with the pane's values (L2).
+
+        A window whose latest row in the ledger is a retraction has no answer.
+        """
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
@@ -222,8 +225,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
         """Return SQL for pairs of a first-stage record and a window for which the record was not too late.
 
-        `late` has the late rows; by default, it has all late rows. Only late rows that meet the condition `lost`
-        exclude their records.
+        `late` is a relation of late rows; by default, of all late rows. A late row excludes its record only if the row
+        meets the condition `lost`.
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"

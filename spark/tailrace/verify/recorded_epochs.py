@@ -90,11 +90,11 @@ class Recording(Generic[D]):
         }
         history = commits(lake, self.table, head.snapshot)
         self._whole = history.whole
-        # A generation that was built in a separate table belongs to the epoch at which it replaced the ledger; its
-        # first commit has that epoch's clock.
+        # If a generation was built in a separate table and then replaced the ledger, the generation's first commit
+        # belongs to the epoch of the replacement and has the clock of this epoch.
         self.built = self._whole and BEGINS in history.all[0].properties
         # An epoch's records are published before the epoch itself. The snapshots of the logs are read after the
-        # snapshot of the ledger, so the logs' snapshots contain these records.
+        # snapshot of the ledger, so the logs' snapshots contain the records of all epochs in the ledger.
         logs = {_table_of(log) for log in definition.log.parts}
         self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
 
@@ -122,7 +122,7 @@ class Recording(Generic[D]):
 
         The first epoch may be later than 0, because a log may have been landed together with logs that already had
         epochs. If a generation was built in a separate table and then replaced the ledger, the first epoch is the epoch
-        after the replacement. This epoch may not exist yet.
+        after the replacement, which may not exist yet.
         """
         if not (self._whole and self._commits):
             return 0
@@ -201,7 +201,7 @@ class Recording(Generic[D]):
         return {int(row["epoch"]) for row in session.rows(text)}
 
     def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
-        """Run `work` in a session while the snapshots are pinned; the engine is chosen for the tables in `reads`.
+        """Run `work` in a session that reads the pinned snapshots; the engine depends on the tables in `reads`.
 
         `what` names the kind of work, for example `replay`.
         """

@@ -90,8 +90,8 @@ class Replayed:
 class ReplayedColumns:
     """The columns of a ledger that a replay computes again; `terms` has SQL terms that are equal for equal rows.
 
-    A row is identified by its kind, its epoch, and the columns `key`, `span` and `place`. Rows other than partials are
-    also identified by the columns `version`.
+    The other fields list column names. A row is identified by its kind, its epoch, and the columns in `key`, `span` and
+    `place`. Rows other than partials are also identified by the columns in `version`.
     """
 
     terms: Mapping[str, str]
@@ -115,7 +115,7 @@ def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, r
     by = (*columns.key, *columns.span, *columns.version, *columns.place)
     order = join_items(["epoch", "kind", *map(quoted, by)])
     # Unless rows are duplicated, the ledger and the replay each have at most one row with the same identity. Therefore,
-    # this number of rows is enough for `SHOWN` differences.
+    # `2 * SHOWN` rows are enough for `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")
     return counts, tuple(_differences(columns, session.readable_rows(differing)))[:SHOWN]
@@ -174,7 +174,7 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
         if element_type(type) is not None:
             fields.append(f"'{name}', SORT_ARRAY({term})")
         elif name.endswith("_high"):
-            # A row that was written before this column was introduced has null in the column.
+            # If a row was written before the column was introduced, the row has null in the column.
             fields.append(f"'{name}', COALESCE({term}, 0)")
         elif name not in pipeline.parts or pipeline.parts[name].merge is not Merge.OWN:
             fields.append(f"'{name}', {term}")

@@ -1,4 +1,4 @@
-"""Show a definition's answers over event time, and which run computed them, with the grid of `tailrace serve`.
+"""Use the grid of `tailrace serve` to show a definition's answers over event time, and which run computed each answer.
 
 Airflow's API server does not load definitions, so this module finds a definition's tables by name only.
 """
@@ -27,9 +27,11 @@ from tailrace.serve.reading.stage_rows import ALL, RowRelation, filter_range, in
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
-    """Return the page with a definition's grid for the range `from` to `to` in `values`, or for all event time.
+    """Return the page with a definition's grid over event time.
 
-    `prefix` is the path of these pages at Airflow's address. Raises `RangeError` for an invalid range.
+    The grid covers the range between the instants `from` and `to` in `values`. If `values` does not have both instants,
+    the grid covers all answers and late records. `prefix` is the path of these pages at Airflow's address. Raises
+    `RangeError` for an invalid range.
     """
     asked = TimeRange.of(values["from"], values["to"]) if {"from", "to"} <= values.keys() else None
     reader = Reader.of(lake)

@@ -24,7 +24,7 @@ from tailrace.runners.jobs import LONGEST_REASON
 from tailrace.settings import Settings
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'self'"
-"""The content security policy of a page: only Airflow may frame it, and its script may call Airflow's API."""
+"""The content security policy of a page: only Airflow may frame it, and the page's script may call Airflow's API."""
 
 
 def application() -> FastAPI:
@@ -59,7 +59,7 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
 
 
 def _event_time(dag_id: str, request: Request) -> HTMLResponse:
-    """Show the answers of a DAG's definition over event time, and which run computed them."""
+    """Show the answers of a DAG's definition over event time, and which run computed each answer."""
     try:
         text = event_time_tab(Lake(Settings()), _name(dag_id), dag_id, dict(request.query_params), _prefix(request))
     except TailraceError as error:
@@ -80,7 +80,7 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _login(request: Request, error: HTTPException) -> Response:
-    """Redirect a browser that is not logged in to the login page, which leads back; send an error to other clients."""
+    """Redirect a browser to the login page, which then leads back to this page. Send other clients an error instead."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, 401)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -15,7 +15,7 @@ COUNTED = ("changed", "untouched", "retracted")
 
 
 def templates(*packages: str) -> jinja2.Environment:
-    """Create the Jinja environment for the page templates, which escapes all values.
+    """Create the Jinja environment for the page templates. The environment escapes all values.
 
     `packages` are packages with further templates.
     """

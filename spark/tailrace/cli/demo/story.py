@@ -54,7 +54,7 @@ class Story:
     def take_interrupts(self) -> None:
         """Handle Ctrl-C so that the demo ends after the current operation.
 
-        Otherwise, Spark would handle Ctrl-C and fail.
+        Without this handler, Spark would handle Ctrl-C and fail.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupt)

@@ -54,10 +54,10 @@ WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20
 
 @dataclass(frozen=True)
 class Tour:
-    """The days of flights in the demo, the times at which its files are cut, and the range of its backfill.
+    """The days of flights in the demo, the times at which the demo's files end, and the range of the demo's backfill.
 
-    Each file becomes one epoch. There is one file per day, but one file per 15 minutes (`every`) in the range `fine`,
-    which contains the windows that the demo shows.
+    Each file becomes one epoch. A file covers at most one day. In the range `fine`, a file covers 15 minutes (`every`).
+    The range `fine` contains the windows that the demo shows.
     """
 
     folder: Path = Path("build/demo")
@@ -69,7 +69,7 @@ class Tour:
 
     @property
     def cuts(self) -> list[datetime]:
-        """The instants of known time at which the files end, in order."""
+        """The instants at which the files end, in order. Each file has the records that became known before its end."""
         low, high = self.fine
         fine = {low + self.every * number for number in range((high - low) // self.every + 1)}
         return sorted(fine.union(landing_cuts(self.first, self.last)))
@@ -226,7 +226,7 @@ class Demo:
         return query, rows
 
     def _by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
-        """Run a query over the answers with DuckDB, on the same files.
+        """Run a query over the answers with DuckDB, which reads the files of the lake's tables.
 
         Returns None if DuckDB's extensions are missing.
         """

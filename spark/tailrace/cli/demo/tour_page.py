@@ -14,7 +14,7 @@ from tailrace.verify.tampering.audit_result import Audit
 
 
 def picture(tables: DemoTables, wide: Span) -> PanePlot:
-    """Create the plot of the windows in `wide`, with their records, panes and corrections, and with the watermark."""
+    """Create the plot of the windows in `wide`. The plot shows records, panes, corrections and the watermark."""
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
         subtitle=f"Flights scheduled to leave {wide.origin} on {wide.first:%-d %B %Y}, {wide.first:%H:%M} to "
@@ -108,7 +108,7 @@ def _audit(audit: Audit) -> PlotTable:
 
 
 def changed_keys(old: Answers, new: Answers) -> list[tuple[str, Any]]:
-    """List the keys of all rows that were added, changed or removed, in the order of time."""
+    """List the keys of all rows that were added, changed or removed, in the order of their windows' start times."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 

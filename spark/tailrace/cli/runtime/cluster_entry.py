@@ -12,7 +12,7 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
-"""The prefix of the first argument; the address in S3 at which the outcome is stored follows the prefix."""
+"""The prefix of the first argument. The text after the prefix is the S3 address at which the outcome is stored."""
 
 _FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
 """The exit statuses that a retry would not change. For these statuses, the process ends with 0, so that the cluster's
@@ -25,13 +25,14 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""The maximum number of characters that are kept of standard output, and of standard error. A stream that runs for
-weeks would otherwise fill the memory.
+"""The number of characters that are kept of standard output, and of standard error. An output that is more than twice
+as long is cut to its last `MOST` characters. Without this limit, the output of a command that runs for weeks would fill
+the memory.
 """
 
 
 class _Last(io.StringIO):
-    """A text stream that keeps at least the last `MOST` characters written to it."""
+    """A text stream that discards old text, but keeps at least the last `MOST` characters written to it."""
 
     def write(self, text: str) -> int:
         super().write(text)

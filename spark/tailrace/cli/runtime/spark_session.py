@@ -33,7 +33,7 @@ def session(
 
 @contextmanager
 def ending_spark() -> Iterator[None]:
-    """Stop Spark at the end of the block if it was started in the block.
+    """Stop Spark at the end of the block if Spark was started in the block.
 
     The check does not import pyspark: if pyspark has not been imported yet, Spark cannot be running.
     """
@@ -57,7 +57,7 @@ def _spark_runs() -> bool:
 
 @contextmanager
 def activity(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show what the command is doing, on a terminal with the elapsed time.
+    """Show what the command is doing. On a terminal, the elapsed time is also shown.
 
     Yields a function that shows the next activity.
     """

@@ -59,8 +59,8 @@ class FolderBacklog:
 class TopicBacklog:
     """The progress of a stream through its Kafka topics.
 
-    Calling the object returns two sums over all partitions: of the offsets that the stream has read, and of the latest
-    offsets.
+    Calling the object returns two numbers. The first number is the sum of the offsets up to which the stream has read
+    each partition. The second number is the sum of the latest offsets of all partitions.
     """
 
     query: StreamingQuery | None = None

@@ -57,7 +57,8 @@ class Output:
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
         """Print an object as JSON.
 
-        The JSON is indented or, if `line` is true, on a single line, as for a command that prints many objects.
+        If `line` is true, the JSON is on a single line; commands that print many objects use this form. If `line` is
+        false, the JSON is indented.
         """
         text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
         # The JSON is not printed with the console, because the console would wrap the text.

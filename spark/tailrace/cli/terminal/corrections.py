@@ -41,7 +41,7 @@ def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) 
 
 
 def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
-    """Yield JSON data for each stage that lacks corrections, with the backfill command that would add them.
+    """Yield JSON data for each stage that lacks corrections, with the backfill command that would add the corrections.
 
     If no backfill can add the corrections yet, the command is None.
     """

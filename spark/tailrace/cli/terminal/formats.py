@@ -117,7 +117,7 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(count: int, seconds: float) -> str:
-    """Return a rate per second as text, with three digits, or with two digits below ten.
+    """Return a rate per second as text, rounded to three significant digits, or to two if the rate is below ten.
 
     If no time has passed, the text is a dash.
 

@@ -1,4 +1,7 @@
-"""Convert results to JSON data. A key has the same format in every report; for example, instants are always text."""
+"""Convert results to JSON data.
+
+The values of a JSON key have the same format in every report; for example, instants are always text.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ ENGINE = ("engine=engine.engine", "engine_because=engine.why")
 def fields(value: object, *names: str) -> dict[str, Any]:
     """Return attributes of a result as JSON data, in the order of `names`.
 
-    A name is an attribute, a path of attributes (`version.epoch`), or `KEY=PATH`. The key of a path without `KEY` is
-    its last attribute. If an attribute on the path is None, the value is None.
+    A name is an attribute, a path of attributes (`version.epoch`), or `KEY=PATH`. If a name has no `KEY`, its key is
+    the last attribute of the path. If an attribute on the path is None, the value is None.
 
     >>> from types import SimpleNamespace
     >>> late = SimpleNamespace(epoch=3, behind=1_500_000, window=Window(0, 60_000_000), run=None)

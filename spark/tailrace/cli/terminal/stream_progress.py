@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 QUIET = 2.0
-"""The minimum time between two plain lines of progress, in seconds, so that they do not fill a log file."""
+"""The minimum time between two plain lines of progress, in seconds. The pause keeps the lines from filling a log
+file.
+"""
 
 RECENT = 8
 """The number of recent epochs from which the remaining time is estimated. Older epochs are ignored, because the first
@@ -35,7 +37,8 @@ epochs of a session are far slower.
 """
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns the amount of input already read and the total amount, both in `StreamProgress.unit`.
+"""A function that returns the amount of input already read and the total amount, both in the unit that
+`StreamProgress.unit` names.
 
 The function returns None if these amounts are unknown.
 """
@@ -206,7 +209,7 @@ class StreamProgress:
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> list[str]:
-        """Return the results of an epoch as the parts of a line of text."""
+        """Return the results of an epoch as a list of texts that together form one line."""
         own = Tally()
         own.add(report)
         return [
@@ -254,9 +257,10 @@ class StreamProgress:
 
 
 def _held_back(report: EpochReport) -> str:
-    """Return a text on the partitions that hold back the watermark, or an empty text if no partition does so for long.
+    """Return a text on the partitions that have held back the watermark for a long time.
 
-    The text names the partition that has had no new records for the longest time.
+    The text names the partition that has had no new records for the longest time. The text is empty if there is no such
+    partition.
     """
     stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:

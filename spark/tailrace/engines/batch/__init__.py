@@ -1,1 +1,1 @@
-"""Compute the answers of finished input on the engine chosen for it, for backfills, audits and replays."""
+"""Compute the answers of finished input for backfills, audits and replays, on DuckDB or Spark."""

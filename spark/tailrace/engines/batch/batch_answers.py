@@ -1,7 +1,7 @@
 """Compute the answers of finished input for backfills and audits, either in SQL or with the definition's Python code.
 
-The answers are always returned as a query. If a definition is native, the query is the whole computation. Otherwise the
-query reads a relation that Python code computes from the records.
+The answers are always returned as a query. If SQL can express the whole definition, the query is the whole computation.
+Otherwise the query reads a relation that Python code computes from the records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
 
 
 class Answering:
-    """The computation of a definition's answers entirely in SQL."""
+    """Computes a definition's answers entirely in SQL."""
 
     def __init__(self, session: Session, pipeline: Pipeline) -> None:
         self.session, self.pipeline = session, pipeline
@@ -38,7 +38,7 @@ class Answering:
 
     @property
     def first(self) -> Answering:
-        """The computation of the answers of the pipeline's first stage."""
+        """The object that computes the answers of the pipeline's first stage."""
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: Relation) -> Query:
@@ -116,13 +116,13 @@ class Answering:
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
         """Return the query that computes the answers from a relation's records, without counting the records.
 
-        The results are computed from one accumulator per window. If all accumulators fit into this process's memory,
-        this process fetches them.
+        The query computes the answers from one accumulator per window. If all accumulators fit into this process's
+        memory, this process fetches the accumulators.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # An accumulator of some of the records may cover only part of a session, and `within` can be checked only for a
-        # whole session.
+        # An accumulator that was computed from only some of the records may cover only part of a session, but `within`
+        # can be checked only for a whole session.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
         taken = self.session.brought(accumulators, types, partial(combine_partials, pipeline))
@@ -130,7 +130,7 @@ class Answering:
 
 
 class AssignedAnswering(Answering):
-    """The computation of the answers in SQL, for records whose windows are assigned by user-defined code."""
+    """Computes the answers in SQL, after user-defined code has assigned windows to the records."""
 
     def _prepared(self, source: Relation) -> Relation:
         pipeline, types = self.pipeline, self._types | PLACED
@@ -141,7 +141,7 @@ class AssignedAnswering(Answering):
 
 
 class PythonAnswering(Answering):
-    """The computation of a definition's answers with the model's Python code and the definition's own code."""
+    """Computes a definition's answers with the model's Python code and the definition's own code."""
 
     def placed(self, source: Relation) -> Query:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
@@ -162,12 +162,15 @@ class PythonAnswering(Answering):
 
 
 def _windows(pipeline: Pipeline) -> dict[str, str]:
-    """Return the columns that identify a window, with their types: the keys, and the bounds in microseconds."""
+    """Return the types of the columns that identify a window, by column name.
+
+    The columns are the key's columns and the window's bounds in microseconds.
+    """
     return key_columns(pipeline) | dict.fromkeys(SPAN, "bigint")
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:
-    """Return the computation of a definition's answers on the session's engine.
+    """Return the object that computes a definition's answers on the session's engine.
 
     Finished input has no retractions. A caller that needs only the answers passes `pipeline.finished`, which runs
     natively even if `pipeline` itself does not.
@@ -194,5 +197,8 @@ def split_records(session: Session, definition: Map, records: Relation) -> tuple
 
 
 def map_output(session: Session, definition: Map, records: Relation) -> Query:
-    """Return the query that computes a map's productions from the records of its log. Rejected records are excluded."""
+    """Return the query that computes a map's productions from the records of the map's log.
+
+    Rejected records are excluded.
+    """
     return map_rows.output(definition, split_records(session, definition, records)[0])

@@ -19,8 +19,8 @@ def held_answers(
 ) -> Relation:
     """Return a relation of a pipeline's current answers, with the columns of a table of answers.
 
-    If the answers are read from the ledger, the ledger is read at `snapshot`. `where` only skips files, according to
-    the bounds of the windows in a file.
+    If the answers are read from the ledger, the ledger is read at `snapshot`. The filter `where` only skips files whose
+    window bounds exclude a match: rows that do not match `where` may remain in the relation.
     """
     table, within = answers_source(session.lake, pipeline, where)
     if table == pipeline.name:

@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 def run_with_fallback(lake: Lake, run: Callable[[Lake], T]) -> T:
-    """Execute a run.
+    """Call `run`, and return its result.
 
-    If DuckDB runs out of memory and spill space, repeat the run on Spark, unless the settings name an engine.
+    If DuckDB runs out of memory and spill space, call `run` a second time, on Spark, unless the settings name an
+    engine.
     """
     try:
         return run(lake)
@@ -35,9 +36,9 @@ def run_with_fallback(lake: Lake, run: Callable[[Lake], T]) -> T:
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
-    """Choose the engine of a run; return the choice and the number of bytes to read.
+    """Choose the engine of a run. Return the choice and the number of bytes that the run reads.
 
-    `reads` lists the tables that the run reads, each with the filter that selects the files to read.
+    `reads` lists the tables that the run reads. Each table comes with the filter that selects the files to read.
     """
     size = sum(table_bytes(lake.table(table), where) for table, where in reads if lake.has(table))
     return EnginePolicy.of(lake.settings).for_run(size, definition), size
@@ -49,9 +50,9 @@ def session_for(
 ) -> Iterator[Session]:
     """Open a session on the engine that is chosen for a run.
 
-    `what` is the kind of run, and `reads` lists the tables that the run reads, each with the filter that selects the
-    files to read. If Spark is chosen but not running, it is started. Raises `ToolchainError` if Spark lacks Java or a
-    jar, and `EngineError` if DuckDB fails.
+    `what` is the kind of run. `reads` lists the tables that the run reads; each table comes with the filter that
+    selects the files to read. If Spark is chosen but not running, Spark is started. Raises `ToolchainError` if Spark
+    lacks Java or a jar, and `EngineError` if DuckDB fails.
     """
     choice, size = choice_for(lake, definition, reads)
     policy, duck = EnginePolicy.of(lake.settings), DuckEngine(lake)

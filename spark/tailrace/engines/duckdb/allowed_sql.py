@@ -1,4 +1,4 @@
-"""Restrict a user's query in DuckDB's SQL to reading: check the names in the query, then lock the database.
+"""Make sure that a user's query in DuckDB's SQL only reads: check the names in the query, then lock the database.
 
 DuckDB itself parses the query, so the check and the execution see the same query. Everything that is not known to be
 harmless is refused: a new DuckDB function is refused until `allowed_functions.txt` lists it.
@@ -17,8 +17,10 @@ import duckdb
 from tailrace.lake.read.query_views import QueryError, first_line, refusal, unknown_table
 
 FUNCTIONS = frozenset(files(__package__).joinpath("allowed_functions.txt").read_text().split())
-"""The functions that a query may call. The functions compute from their arguments alone, and read no files, settings or
-other queries.
+"""The functions that a query may call.
+
+Each function computes its result from its arguments alone. None of these functions reads files or settings, or runs a
+query.
 """
 
 TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row"})
@@ -52,7 +54,7 @@ def check(query: str, relations: Collection[str]) -> None:
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> Any:
-    """Parse a query with DuckDB. If the query is an EXPLAIN, parse the query that it explains."""
+    """Parse a query with DuckDB. If the query is an EXPLAIN statement, parse the query inside the statement."""
     try:
         kind = _kind(connection, query)
         explained = _EXPLAIN.match(query) if kind == "EXPLAIN" else None
@@ -80,7 +82,7 @@ def _kind(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
-    """Restrict a database to reading `paths` and the files in `folders`, and lock its settings."""
+    """Restrict a database to reading `paths` and the files in `folders`, and lock the database's settings."""
     connection.execute("SET allowed_paths = ?", [list(paths)])
     connection.execute("SET allowed_directories = ?", [[folder.rstrip("/") + "/" for folder in folders]])
     connection.execute("SET enable_external_access = false")

@@ -51,7 +51,7 @@ class DuckEngine:
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        """The database; it is opened on first use."""
+        """The database. The first access opens the database."""
         return connect(self.lake.settings)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class DuckEngine:
         return bundle.append_column(log.event_time, arrivals.take(epochs.indices))
 
     def held(self, bundle: pa.Table, most: int) -> pa.Table | None:
-        """Return a bundle as a table in this process, or None if it has more than `most` records."""
+        """Return a bundle as a table in this process, or None if the bundle has more than `most` records."""
         return bundle if bundle.num_rows <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
@@ -112,8 +112,9 @@ class DuckEngine:
 _WindowSide: TypeAlias = Side[pa.Table, EpochState, DuckBundle, DuckResult]
 _KeySide: TypeAlias = KeySide[pa.Table, DuckKeyState, pa.Table, SteppedRows[pa.Table, DuckKeyState]]
 _RowSide: TypeAlias = Side[pa.Table, EpochState, pa.Table, SteppedRows[pa.Table, EpochState]]
-"""The types of `Side` on DuckDB: for pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins
-(`_RowSide`).
+"""The types of `Side` on DuckDB.
+
+The types are `_WindowSide` for pipelines, `_KeySide` for computations, and `_RowSide` for maps and joins.
 """
 
 

@@ -27,9 +27,9 @@ from tailrace.settings import Settings
 class FileQuery:
     """A query in DuckDB's dialect over a relation with the rows of some of a table's files.
 
-    All files have the table's current columns; the query reads only those in `columns`. `io` contains the properties of
-    the file store. `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The result of the query has the schema
-    `schema`.
+    All files have the table's current columns, of which the query reads only the columns in `columns`. `io` contains
+    the properties of the file store. `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The result of the query has
+    the schema `schema`.
     """
 
     text: str
@@ -40,7 +40,7 @@ class FileQuery:
     memory: str
 
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Run the query over the rows of these files, on one thread, and yield the result in batches."""
+        """Run the query over the rows of the files `files`, on one thread, and yield the result in batches."""
         with closing(_database(self.memory).cursor()) as connection, ExitStack() as held:
             if all(map(is_local, files)):
                 connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet_relation(files)}")
@@ -60,7 +60,7 @@ class FileQuery:
 
 @cache
 def _database(memory: str) -> duckdb.DuckDBPyConnection:
-    """Open the database for this process's queries; later calls return the same database.
+    """Return the database for this process's queries. The first call opens the database.
 
     Each query has its own connection.
     """

@@ -41,12 +41,13 @@ from tailrace.sql.terms import Query, Relation, bracketed, quoted
 _LEDGER = Relation(f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')")
 
 ROWS_A_FILE = 100_000
-"""The approximate number of answers per file. A lower number gives more files; a higher number makes each change
-rewrite more rows.
+"""The approximate number of answers per file.
+
+A lower number results in more files. With a higher number, each change rewrites more rows.
 """
 
 MOST_ALIKE = 1_000_000
-"""The approximate maximum number of answers in one file whose windows have the same end."""
+"""The approximate maximum number of answers with the same window end that are written to one file."""
 
 PANES_A_SHARE = 1_000_000
 """The approximate number of panes that are merged at once. Finding the last pane of each window takes 200 bytes of
@@ -100,7 +101,7 @@ class ProcessFollower(AnswersFollowing):
                 self._hold(shares, touched, stamp)
 
     def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write the rows of queries as files, and stage a commit that replaces the touched files with the new files.
+        """Write the rows of queries to files, and stage a commit that replaces the touched files with the new files.
 
         A few files are written at a time.
         """
@@ -128,18 +129,18 @@ class ProcessFollower(AnswersFollowing):
 
     @property
     def _fresh(self) -> Query:
-        """The query of the answers if the table has no answers yet.
+        """The query that computes all answers, for a table of answers that is still empty.
 
-        The ledger must have one pane per window, and no retractions.
+        The ledger must have exactly one pane per window, and no retractions.
         """
         answers = pane_answers(self.pipeline, _LEDGER)
         return Query(f"SELECT {join_items(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
     @contextmanager
     def _ends(self, rows: Relation) -> Iterator[Relation]:
-        """Yield the name of a table of the distinct window ends in the ledger rows.
+        """Yield the name of a table that contains each distinct window end of the ledger rows.
 
-        The table has the number of panes for each window end.
+        For each window end, the table also contains the number of panes.
         """
         name = Relation(f"tailrace_ends_{uuid.uuid4().hex[:12]}")
         panes = f"FROM {rows} WHERE kind = '{PANE}'"
@@ -178,9 +179,10 @@ class ProcessFollower(AnswersFollowing):
 
     @property
     def _merged(self) -> Query:
-        """The query of the touched files' rows after the merge.
+        """The query that returns all rows of the touched files after the merge.
 
-        The rows are the highest version of each window, unless this version is retracted.
+        For each window, the query returns the row with the highest version. If the highest version is retracted, the
+        query returns no row for the window.
         """
         own = join_items(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest_answers(self.pipeline, _LEDGER)})"
@@ -207,9 +209,11 @@ def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _cut(rows: pa.Table) -> int | None:
-    """Find the row at which to start the next file: the first row after `ROWS_A_FILE` rows that has another window end.
+    """Return the index of the row at which the next file starts.
 
-    Returns None if more rows must be read first.
+    This row is the first row after `ROWS_A_FILE` rows whose window end differs from that of the previous row. If at
+    least `MOST_ALIKE` rows contain no such row, the next file starts after all these rows. Returns None if more rows
+    must be read first.
     """
     ends = rows["window_end"]
     differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()

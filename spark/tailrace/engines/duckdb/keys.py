@@ -1,7 +1,7 @@
 """Run a computation on DuckDB.
 
 The state of the computation's keys is a table of the database, and the step runs in Python in this process. An epoch's
-step processes only the keys that have a record or a due timer; other keys are only scanned. The table of keys is a
+step processes only the keys that have a record or a due timer. Other keys are only scanned. The table of keys is a
 cache of the partials in the ledger. After a failure in the middle of an epoch, the table is restored from the ledger.
 """
 
@@ -169,7 +169,10 @@ class DuckKeys(DuckProducer):
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
-        """Register an epoch's records, records in flight, and clock as relations for the duration of the block."""
+        """Register an epoch's records, its clock and the records in flight as relations.
+
+        The relations exist for the duration of the block.
+        """
         now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
         self.connection.register(self._bundle, records)
@@ -185,8 +188,8 @@ class DuckKeys(DuckProducer):
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """Divide the epoch's keys into parts.
 
-        For each part, yield three tables: the keys' states, their records, and their records in flight. A part is small
-        enough to convert its rows to Python objects.
+        For each part, yield three tables: the states of the keys, the records of the keys, and the records in flight to
+        the keys. A part is small enough for its rows to be converted to Python objects.
         """
         count = touched + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
@@ -215,7 +218,7 @@ class DuckKeys(DuckProducer):
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
-    """Set the kind of the productions at the positions `places` to `claimed`, in the ledger rows of an epoch.
+    """In an epoch's ledger rows, change the kind of the productions at the positions `places` to `claimed`.
 
     There are only a few such positions.
     """

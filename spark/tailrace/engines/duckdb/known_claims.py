@@ -19,13 +19,15 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
-"""The cache starts this many microseconds before the first requested event time, so that later requests find their
-claims.
+"""The number of microseconds by which the cache starts before the first requested event time.
+
+Later requests for somewhat earlier claims therefore find these claims in the cache.
 """
 
 MOST = 1_000_000
-"""The maximum number of cached claims. If the cache contains more claims, it is emptied, and only the requested claims
-are read again.
+"""The maximum number of cached claims.
+
+If there are more claims in the cache, the cache is emptied, and only the requested claims are read again.
 """
 
 
@@ -41,8 +43,8 @@ class KnownClaims:
     def as_of(self, snapshot: int | None, first: int) -> Relation:
         """Return a relation of the registry's claims at a snapshot.
 
-        The relation contains all claims with event times from `first` on, in microseconds. Earlier claims may also be
-        in the relation.
+        The relation contains all claims whose event time is `first` (in microseconds) or later. The relation may also
+        contain earlier claims.
         """
         if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))

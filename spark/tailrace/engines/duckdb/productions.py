@@ -1,6 +1,6 @@
 """Run maps and joins on DuckDB.
 
-This module also defines the base class of all definitions whose output other definitions read.
+This module also defines the base class for folding a definition whose output other definitions read.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
     """Run a query on DuckDB; return its rows and the `EngineChoice`, or the reason why Spark must run the query.
 
-    The reason is a human-readable clause. If `epoch` is given, each table is read as it was after that epoch. Raises
-    `LakeError` if there is no lake, `EpochError` if a table has no snapshot of the epoch, and `QueryError` if the lake
-    lacks a table that the query names.
+    The reason is a human-readable clause. If `epoch` is given, each table is read as it was after the epoch `epoch`.
+    Raises `LakeError` if there is no lake, `EpochError` if a table has no snapshot of the epoch, and `QueryError` if
+    the lake lacks a table that the query names.
     """
     policy = EnginePolicy.of(lake.settings)
     if policy.engine is Engine.SPARK:
@@ -98,7 +98,7 @@ def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Tab
 
 
 def _parsed(query: str) -> exp.Expr | None:
-    """Parse a query and name its columns as Spark does.
+    """Parse a query, and give the columns of its result the names that Spark would give them.
 
     Returns None if some part of the query may have another meaning in DuckDB.
     """

@@ -1,4 +1,4 @@
-"""Execute a run in this process: pyiceberg selects the files to read and commits, and DuckDB computes.
+"""Execute a run in this process: pyiceberg selects the files to read and makes the commits, and DuckDB computes.
 
 No JVM is started. Relations are views and tables of the session's database, so rows that exceed the memory limit are
 spilled to disk.
@@ -48,7 +48,7 @@ ROWS_A_CALL = 200_000
 class DuckGathering:
     """A table of the database that collects the ledger rows of several epochs.
 
-    Rows of several epochs are inserted together.
+    The rows of several epochs are inserted with one statement.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:

@@ -1,1 +1,1 @@
-"""Run a definition's own Python code over Arrow tables, whichever engine the tables come from."""
+"""Run a definition's own Python code over Arrow tables, which may come from either engine."""

@@ -19,9 +19,10 @@ _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 
 class AssignedWindows(NamedTuple):
-    """The windows of each record, as a list of bounds in microseconds, and the reason if the record is rejected.
+    """The windows of each record, and the reasons why records are rejected.
 
-    A rejected record has no windows. The reason is null if the record is not rejected.
+    The windows of a record are a list of bounds in microseconds. A rejected record has no windows. The reason is null
+    if the record is not rejected.
     """
 
     windows: pa.Array
@@ -52,7 +53,7 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
 def assigning_calls(
     pipeline: Pipeline, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that converts batches of records to batches of `schema`, with the windows of each record added.
+    """Return a function that converts batches of records to batches of `schema`, which add each record's windows.
 
     The last two columns of `schema` are `WINDOWS` (the windows) and `FAILED` (the reason if the record is rejected).
     """

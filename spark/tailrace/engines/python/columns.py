@@ -64,7 +64,7 @@ def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 
 def fields(column: Column) -> Iterator[Column]:
-    """Iterate over the fields of a struct column; each field is returned as a column, in order."""
+    """Iterate over the fields of a struct column, in order. Each field is returned as a column."""
     return (pc.struct_field(column, place) for place in range(column.type.num_fields))
 
 

@@ -24,7 +24,7 @@ from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 def window_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
-    """Return a function that yields one row for each record and each of the record's windows.
+    """Return a function that yields one row for each pair of a record and one of the record's windows.
 
     A struct column of the row contains the record.
     """
@@ -44,9 +44,9 @@ def window_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
 
 
 def rejecting_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
-    """Return a function that yields a row, with the reason, for each record that the definition's own code rejects.
+    """Return a function that yields one row for each record that the definition's own code rejects.
 
-    The function's input is the records after the definition's steps.
+    The row contains the reason for the rejection. The function's input is the records after the definition's steps.
     """
     at, windows_of = pipeline.log.event_time, pipeline.windows_of
 
@@ -62,9 +62,9 @@ def rejecting_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
 
 
 def answer_calls(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that computes answers from rows of `window_calls`.
+    """Return a function that computes answers from the rows of `window_calls`.
 
-    For each key in the function's input, the input must contain all rows of this key.
+    If the function's input contains a row of a key, the input must contain all rows of this key.
     """
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 def no_search_for_cycles() -> Iterator[None]:
     """Turn off the cyclic garbage collector for a block.
 
-    The collector would search a step's many objects in vain. Objects that are not part of a reference cycle are freed
-    as usual. If two blocks overlap in time, the collector is turned on again when the block that began first ends.
+    The collector would search a step's many objects without finding a reference cycle. Objects that are not part of a
+    reference cycle are freed as usual. If two blocks overlap in time, the collector is turned on again when the block
+    that began first ends.
     """
     searched = gc.isenabled()
     gc.disable()

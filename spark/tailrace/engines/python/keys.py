@@ -66,8 +66,8 @@ class KeyStep:
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Run the step for the keys whose states are in `held`, and return the new states and the ledger rows.
 
-        `bundle` contains the new records of these keys. `loop` contains ledger rows of the records in flight to these
-        keys, or is None.
+        `bundle` contains the new records of these keys. `loop` contains the ledger rows of records that are in flight
+        to these keys; `loop` may be None.
         """
         with no_search_for_cycles():
             # The step runs in a separate function, so the step's objects are freed before the garbage collector is
@@ -152,10 +152,10 @@ class KeyStep:
         return {name: pa.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
-        """Find a key's next due times in event time and processing time, and the oldest event time that the key holds.
+        """Find a key's next due times in event and processing time, and the earliest event time that a timer holds.
 
-        All three times are in microseconds. A time is None if the key has no timer or waiting record that determines
-        this time.
+        The watermark that the computation passes to its readers waits for this event time. All three times are in
+        microseconds. A time is None if the key has no timer or waiting record that determines this time.
         """
         due: int | None = None
         wall: int | None = None
@@ -225,7 +225,7 @@ class KeyStep:
         self, kind: str, keys: Sequence[Key], times: Sequence[int], values: Mapping[str, Sequence[Any]],
         arrays: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> pa.RecordBatch:  # fmt: skip
-        """Build ledger rows of one kind with keys and event times.
+        """Build ledger rows of the kind `kind` from keys and event times.
 
         `values` contains other columns as Python values, and `arrays` contains other columns as Arrow arrays.
         """

@@ -160,7 +160,7 @@ class PythonStep:
         return self._of_epoch(REJECTED) | {"reason": rejected.reason} | self._source(rejected.record)
 
     def _source(self, record: Mapping[str, Any]) -> Row:
-        """Return the ledger columns that identify a record: its position in the source, and its event time."""
+        """Return a record's position in the source and its event time, as columns of the ledger."""
         names = ("source_epoch", "source_partition", "source_offset")
         place = {name: record[own] for name, own in zip(names, PLACE, strict=True)}
         return place | {"event_time": instant(record[self.pipeline.log.event_time])}

@@ -1,1 +1,4 @@
-"""Run the common SQL and a definition's own Python on Spark's executors. Importing this package starts no JVM."""
+"""Run the common SQL and a definition's own Python code on Spark's executors.
+
+Importing this package starts no JVM.
+"""

@@ -1,8 +1,8 @@
-"""Check that a person's Spark SQL query only reads, by the names in its parsed tree, before the query runs.
+"""Check that a user's Spark SQL query only reads, before the query runs.
 
-Spark itself parses the query, so the check and the execution understand the query in the same way. Only what is known
-to be harmless is allowed: a new statement or function of Spark is refused until `allowed_classes.txt` or
-`allowed_functions.txt` lists it.
+The check looks up the names in the parsed query. Spark itself parses the query, so the check and the execution
+understand the query in the same way. Only what is known to be harmless is allowed: a new statement or function of Spark
+is refused until `allowed_classes.txt` or `allowed_functions.txt` lists it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import refusal, unknown_table
 
 FUNCTIONS = frozenset(files(__package__).joinpath("allowed_functions.txt").read_text().split())
-"""The functions that a query may call. Each computes its result from its arguments alone, and runs no code or query and
-reads no file.
+"""The functions that a query may call.
+
+Each function computes its result from its arguments alone. None of these functions runs code or a query, or reads a
+file.
 """
 
 _CATALYST = "org.apache.spark.sql.catalyst"
@@ -34,14 +36,15 @@ _METADATA = re.compile(
     r"|position_deletes|(branch|tag)_\w+|(snapshot_id|at_timestamp)_\d+",
     re.ASCII,
 )
-"""The suffixes of a table's name with which a query reads the table's Iceberg metadata or one of its snapshots."""
+"""The suffixes of a table name by which a query reads the table's Iceberg metadata or one of its snapshots."""
 
 
 def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str], *, bare: bool) -> None:
-    """Check that a query only reads the lake's tables or describes them, and calls only allowed functions.
+    """Check that a query only reads or describes the lake's tables, and calls only allowed functions.
 
-    `relations` are the bare names of tables and views. If `bare` is false, a query may also write a table's name with
-    its namespace. Raises `QueryError` for any other query, and Spark's own error for text that is not SQL.
+    `relations` are the names of tables and views without a namespace. If `bare` is false, the query may also contain
+    table names with a namespace. Raises `QueryError` for any other query. Raises Spark's own error for text that is not
+    SQL.
     """
     jvm: Any = spark
     nodes = list(_nodes(jvm.sparkContext._gateway, jvm._jsparkSession.sessionState().sqlParser().parsePlan(query)))
@@ -64,7 +67,7 @@ def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str],
 
 
 def _nodes(gateway: JavaGateway, root: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """Yield each statement and expression of a parsed query, with its class name, including those of inner queries.
+    """Yield all statements and expressions of a parsed query and of its inner queries, each with its class name.
 
     An inner query may be in any part of a node, so all parts of each node are searched.
     """
@@ -99,7 +102,7 @@ def _at(product: Any, place: int) -> Any:
 
 
 def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
-    """Return True if a name is one of the relations, or is a table or view of the catalog with its namespace."""
+    """Return True if a name is in `known`, or if the name has a namespace and the catalog has such a table or view."""
     if len(parts) == 1:
         return parts[0].lower() in known
     if len(parts) > 2 and _METADATA.fullmatch(parts[-1].lower()) and _known(lake, parts[:-1], known):
@@ -109,7 +112,7 @@ def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
 
 
 def _is_view(lake: Lake, name: tuple[str, ...]) -> bool:
-    """Return True if the catalog has a view of this name, such as a dbt view; the view's text is not checked."""
+    """Return True if the catalog has a view of this name, such as a dbt view. The view's SQL text is not checked."""
     # Some of pyiceberg's catalogs do not support views.
     with suppress(NotImplementedError):
         return bool(lake.catalog.view_exists(name))
@@ -130,7 +133,7 @@ def _check_function(parts: Sequence[str]) -> None:
 
 
 def _words(name: str) -> str:
-    """Write the name of one of Spark's classes in words.
+    """Convert the name of one of Spark's classes to lower-case words.
 
     >>> _words("DeleteFromTable"), _words("UnresolvedExecuteImmediate")
     ('delete from table', 'execute immediate')

@@ -14,9 +14,9 @@ from tailrace.engines.spark.workers.worker_queries import LogFiles
 
 @dataclass(frozen=True)
 class FiledRecords:
-    """The records of a bundle as a Spark data frame, and the log files that hold the same records.
+    """The records of a bundle as a Spark data frame, and the log files that contain the same records.
 
-    The executors' Python can read the files without the frame.
+    Python workers on the executors can read these files directly, without the data frame.
     """
 
     frame: DataFrame
@@ -28,7 +28,7 @@ class FiledRecords:
 
 
 def as_frame(spark: SparkSession, rows: BundleRecords) -> DataFrame:
-    """Convert the records of a bundle to a Spark data frame, whether DuckDB or Spark has read them."""
+    """Return a bundle's records as a Spark data frame. An Arrow table is converted."""
     if isinstance(rows, FiledRecords):
         return rows.frame
     return rows if isinstance(rows, DataFrame) else frame_of(spark, rows)

@@ -1,8 +1,8 @@
 """Choose the archive of Spark's Java classes that makes a process start faster (Java's class data sharing).
 
-In a cold start, Java spends most of the time on reading and checking classes. Java can instead map the classes that an
-earlier run archived (`operate.class_archive`). An archive works only for the same Java and the same jars; if either has
-changed, Java starts without the archive.
+In a cold start, Java spends most of the time on reading and checking classes. Java can instead map an archive of
+classes from an earlier run into memory (`operate.class_archive`). An archive works only for the same Java and the same
+jars. If either has changed, Java starts without the archive.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 @dataclass(frozen=True)
 class Archive:
-    """The class archive for one Java and one set of jars. The archive's file may not exist yet."""
+    """The class archive for one Java installation and one set of jars. The archive's file may not exist yet."""
 
     file: Path
 
     @property
     def options(self) -> str:
-        """The Java options for starting with the archive; empty if the archive's file does not exist."""
+        """The Java options for starting with the archive, or an empty string if the archive's file does not exist."""
         return f'"-XX:SharedArchiveFile={self.file}" {QUIET}' if self.file.is_file() else ""
 
 
 def archive_of(folder: Path, java: Java, jars: Sequence[Path]) -> Archive:
-    """Return the archive for this Java and these jars; its file is in `folder`."""
+    """Return the archive for this Java and these jars. The archive's file is in `folder`."""
     facts = java.home / "release"
     release = facts.read_text() if facts.is_file() else str(java.release)
     known = [str(java.home), release, pyspark.__version__, *(f"{jar} {jar.stat().st_size}" for jar in jars)]

@@ -1,8 +1,8 @@
-"""Do a run on Spark, if the input does not fit on one machine or if a step is written for Spark.
+"""Execute a run on Spark if the input does not fit on one machine, or if a step is written for Spark.
 
-If all relations of a query are in this process, this process answers the query; Spark answers any other query. Small
-results are fetched into this process, which writes them. For a few rows, Spark would need more time: one job for the
-ledger and another job for the answers.
+If all relations of a query are in this process, DuckDB runs the query in this process. Spark runs any other query.
+Small results are fetched into this process, which writes them. For a few rows, Spark would need more time: one job for
+the ledger and another job for the answers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation, all_of
 
 SMALL = 1_000_000
-"""The maximum number of rows of a Spark result that is fetched into this process to be written."""
+"""The maximum number of rows that this process fetches from Spark in order to write them itself."""
 
 _ALL = "_all"
 
@@ -65,15 +65,18 @@ class _Table(NamedTuple):
 
 
 class ClusterSession:
-    """A run's session on Spark, for large work.
+    """The session of a run on Spark, for large work.
 
-    The session ignores file filters, because Spark derives such filters from the queries.
+    The session does not pass file filters to Spark, because Spark derives such filters from the queries.
     """
 
     direct = False
 
     def __init__(self, spark: SparkSession, lake: Lake, choice: EngineChoice, *, small: bool) -> None:
-        """Open the session; `small` says that the run's input, and so its results, would fit into this process."""
+        """Open the session.
+
+        `small` is true if the run's input would fit into this process, so the run's results would also fit.
+        """
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._here, self._there = DuckSession(lake, choice), SparkRelations(spark, lake)
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
@@ -98,7 +101,7 @@ class ClusterSession:
         return self._there.relation_of(rows)
 
     def frame(self, text: Query) -> DataFrame:
-        """Return the Spark data frame of a query, after registering the query's relations with Spark."""
+        """Register a query's relations with Spark, and return the query as a Spark data frame."""
         self._lend(self._here.read_by(text))
         return self._there.frame(text)
 
@@ -114,7 +117,7 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
-                # Rows that will be compared with a table's rows are computed once and stored. Other rows are not
+                # If the query also reads tables, its rows are computed once and stored. Otherwise the rows are not
                 # stored.
                 kept = self._here.materialized if self._there.read_by(text) else self._here.view
                 return self._here.tallied(kept(text), counts)
@@ -140,8 +143,8 @@ class ClusterSession:
             text = together(parts)
             if self._here.has(parts):
                 with suppress(duckdb.OutOfMemoryException):
-                    # The rows are computed once, although they are counted and later written. The parts take more
-                    # memory, so they are freed.
+                    # The rows are stored, so they are computed only once although they are counted and later written.
+                    # The relation `parts` is then dropped, because it needs more memory than the rows.
                     made = self._here.materialized(text)
                     self._here.free(parts)
                     return made
@@ -152,9 +155,9 @@ class ClusterSession:
         return self._at(text).view(text)
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
-        """Answer a query that reads one log, with DuckDB in the executors' Python.
+        """Run a query that reads only one log, with DuckDB in Python workers on the executors.
 
-        Returns None if Spark has to answer the query, or if a task fails.
+        Returns None if Spark itself has to run the query, or if a task fails.
         """
         if (found := self._log_files(text)) is None:
             return None
@@ -170,9 +173,9 @@ class ClusterSession:
         return try_on_executors(answered)
 
     def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
-        """Return the name and the files of the log that a query reads, if the query reads only this log.
+        """Return the name and the files of the log that a query reads, if the query reads only one log.
 
-        Returns None if the query reads other relations, or if Spark should read the log.
+        Returns None if the query reads other relations, or if Spark itself should read the log.
         """
         read = self._here.read_by(text) | self._there.read_by(text)
         if len(read) != 1 or not read <= self._logs.keys():
@@ -182,7 +185,7 @@ class ClusterSession:
         return None if files is None or not files.worth else (log, files)
 
     def _bring(self, frame: DataFrame) -> Relation | None:
-        """Compute a data frame and fetch its rows into this process; return None if there are too many rows."""
+        """Compute a data frame and fetch its rows into this process. Returns None if there are too many rows."""
         return self._take(arrow_of(frame))
 
     def _take(self, rows: pa.Table | None) -> Relation | None:
@@ -196,10 +199,11 @@ class ClusterSession:
         return self._here.lent(rows)
 
     def _at(self, text: Query | Relation) -> DuckSession | SparkRelations:
-        """Return the engine for a query: this process if it has, or can read, all relations of the query.
+        """Return the engine that runs a query.
 
-        Otherwise the engine is Spark, and the relations of this process are registered with Spark. This process can
-        read tables of Spark if they are small.
+        The engine is DuckDB in this process if this process has, or can read, all relations of the query. This process
+        can read tables of Spark if the tables are small. Otherwise the engine is Spark, and the query's relations that
+        are in this process are registered with Spark.
         """
         here = self._here.read_by(text)
         if here and self._read_here(self._there.read_by(text) - here):
@@ -208,7 +212,10 @@ class ClusterSession:
         return self._there
 
     def _read_here(self, relations: frozenset[Relation]) -> bool:
-        """Read some of Spark's relations in this process; return False if that is impossible or they do not fit."""
+        """Create relations in this process that so far are only on Spark.
+
+        Returns False if this process cannot read a relation, or if the relations do not fit into this process.
+        """
         tables = list(self._tables(relations))
         known = [table for table in tables if table is not None]
         fits = not relations or (self.small and sum(table.size for table in known) <= self._bound)
@@ -221,7 +228,7 @@ class ClusterSession:
         return False
 
     def _tables(self, relations: Iterable[Relation]) -> Iterator[_Table | None]:
-        """Yield the tables that the relations read, and None for each relation that this process cannot read."""
+        """Yield the tables that the relations read. Yield None for each relation that this process cannot read."""
         for relation in relations:
             found = self._readable.get(relation)
             if isinstance(found, Query):
@@ -230,7 +237,7 @@ class ClusterSession:
                 yield found
 
     def _name_here(self, relation: Relation) -> None:
-        """Create a relation in this process under the same name that it has on Spark."""
+        """Create a relation in this process under the name that the relation has on Spark."""
         found = self._readable[relation]
         if self._here.has(relation):
             return

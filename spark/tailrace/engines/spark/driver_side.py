@@ -1,7 +1,8 @@
-"""Run a stage of a stream on Spark, with its open windows in this process; executors only aggregate an epoch's records.
+"""Run a stage of a stream on Spark, with the stage's open windows in this process.
 
-If a row per key and window fits into this process, the rules for windows take a tenth of the time that Spark needs. The
-windows are then outside Spark's heap, and a lost executor loses no window.
+The executors only aggregate an epoch's records. If one row per key and window fits into this process, this process
+applies the rules for windows in a tenth of the time that Spark needs. The windows are then outside Spark's heap, and
+losing an executor loses no window.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
-"""The maximum number of Spark's partials that are combined in one step."""
+"""The maximum number of partials from Spark that are combined in one step."""
 
 LATE_HERE = 1_000_000
 """The maximum number of an epoch's late records for which this process writes the ledger rows."""
@@ -53,7 +54,7 @@ class DriverSide(DuckSide):
     def takes(self, bundle: BundleRecords, state: EpochState) -> bool:
         """Return True if this process can take a bundle: the open windows fit, and few records are late.
 
-        If the bundle is on Spark, this also aggregates its records, and `consume` uses the result.
+        If the bundle is on Spark, this method also aggregates the bundle's records; `consume` then uses the result.
         """
         if isinstance(bundle, pa.Table):
             return state.count <= self._most
@@ -61,7 +62,7 @@ class DriverSide(DuckSide):
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
-            # Arrow keeps freed memory for its next use, but it will not need this much memory again for a long time.
+            # Arrow keeps freed memory for later use, but for a long time Arrow will not need this much memory.
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
@@ -76,9 +77,9 @@ class DriverSide(DuckSide):
         return self.execution.summed(lambda clock: self._late_rows(bundle, state, clock))
 
     def _parts(self, bundle: BundleRecords, state: EpochState) -> Iterator[pa.Table] | None:
-        """Aggregate parts of a bundle on Spark, and fetch the resulting partials into this process, in portions.
+        """Aggregate parts of a bundle on Spark, and fetch the resulting partials into this process.
 
-        Returns None if the partials are too large.
+        Returns an iterator over tables of partials, or None if the partials are too large.
         """
         text = self.execution.adding(state)
         if isinstance(bundle, FiledRecords):
@@ -89,7 +90,7 @@ class DriverSide(DuckSide):
         return (rows.slice(first, ROWS_AT_ONCE) for first in range(0, max(1, rows.num_rows), ROWS_AT_ONCE))
 
     def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
-        """Aggregate parts of the files in the executors' Python.
+        """Aggregate parts of the files with Python workers on the executors.
 
         Returns None if a task fails or the partials are too large.
         """
@@ -100,7 +101,7 @@ class DriverSide(DuckSide):
         )
 
     def _late(self, bundle: BundleRecords, state: EpochState) -> int:
-        """Count the late records of a bundle; a record counts once for each window for which it is late."""
+        """Count the late records of a bundle. A record is counted once for each window for which it is late."""
         found = self.execution.count_late(state)
         if found is not None or state.clock is None:
             return found or 0
@@ -109,7 +110,7 @@ class DriverSide(DuckSide):
         return LATE_HERE + 1 if counts is None else int(pc.sum(counts["n"]).as_py() or 0)
 
     def _late_rows(self, bundle: BundleRecords, state: EpochState, clock: Clock) -> pa.Table:
-        """Return the ledger rows for the records of a bundle that arrived too late."""
+        """Return the ledger rows of a bundle's late records."""
         found = self._found(bundle, self.execution.late_rows(state, clock), self.execution.schema)
         if found is None:
             raise EngineError(
@@ -119,9 +120,9 @@ class DriverSide(DuckSide):
         return found
 
     def _found(self, bundle: BundleRecords, text: Query, schema: pa.Schema) -> pa.Table | None:
-        """Answer a query over parts of a bundle, and fetch the answers into this process.
+        """Run a query over parts of a bundle, and fetch the results into this process.
 
-        Returns None if the answers are too large.
+        Returns None if the results are too large.
         """
         found = None
         if isinstance(bundle, FiledRecords):
@@ -130,6 +131,9 @@ class DriverSide(DuckSide):
         return self._by_spark(bundle, text) if found is None else found
 
     def _by_spark(self, bundle: BundleRecords, text: Query) -> pa.Table | None:
-        """Answer a query on Spark, and fetch the answer; return None if it is larger than the driver accepts."""
+        """Run a query over a bundle on Spark, and fetch the result.
+
+        Returns None if the result is larger than the driver accepts from one job.
+        """
         frame, records = as_frame(self.spark, bundle), self.execution.records
         return arrow_of(query_frame(self.spark, frame, lambda view: Query(text.replace(records, view))))

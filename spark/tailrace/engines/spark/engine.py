@@ -1,4 +1,4 @@
-"""Execute a stream's folds, or a run such as a backfill, on Spark. Spark is started when it is first needed."""
+"""Execute a stream's folds, or a single run such as a backfill, on Spark. Spark is started when it is first needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ from tailrace.sql.terms import quoted
 
 
 class SparkEngine:
-    """The Spark engine. It takes bundles as data frames or as Arrow tables; `duck` does small work in this process."""
+    """The engine that runs Spark. Bundles are data frames or Arrow tables.
+
+    `duck` is the DuckDB engine that does small work in this process.
+    """
 
     def __init__(self, starting: Starting, lake: Lake, duck: DuckEngine) -> None:
         self._started, self.lake, self.duck = when_needed(starting), lake, duck
@@ -55,15 +58,22 @@ class SparkEngine:
         return self._started()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open a definition's side on Spark, with the state on the executors."""
+        """Open the implementation of `Side` that folds a definition on Spark and keeps the state on the executors."""
         return spark_side(definition, self, choice)
 
     def first_side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the first side of a fold: with its windows in this process (the driver) if that is allowed."""
+        """Open the first `Side` of a fold that starts on Spark.
+
+        The fold's windows are in this process, which is Spark's driver, if the definition allows this. Otherwise the
+        windows are on the executors.
+        """
         return driver_side(definition, self, choice) or self.side(definition, choice)
 
     def side_taking(self, definition: Definition, choice: EngineChoice, bundle: BundleRecords, state: Any) -> AnySide:
-        """Open the Spark side to which a fold moves from DuckDB, before it takes `bundle` with the state `state`."""
+        """Open the `Side` on Spark for a fold that moves from DuckDB to Spark.
+
+        `bundle` is the next bundle of the fold, and `state` is the fold's state before this bundle.
+        """
         if (driver := driver_side(definition, self, choice)) is not None:
             if driver.takes(bundle, state):
                 return driver
@@ -71,18 +81,21 @@ class SparkEngine:
         return self.side(definition, choice)
 
     def next_side(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the side for a fold's next bundle. Windows in the driver stay there as long as they fit."""
+        """Return the `Side` that takes a fold's next bundle.
+
+        Windows that are in the driver stay in the driver as long as they fit.
+        """
         if not isinstance(side, DriverSide) or side.takes(bundle, state):
             return side
         why = "an epoch is not the driver's: by TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY or the definition"
         return self.side(definition, EngineChoice(Engine.SPARK, why))
 
     def session(self, choice: EngineChoice, *, small: bool) -> ClusterSession:
-        """Open the session of a run; `small` is True if the run's results would fit into this process."""
+        """Open the session of a run. `small` is true if the run's results would fit into this process."""
         return ClusterSession(self.spark, self.lake, choice, small=small)
 
     def stepped(self, definition: Ranged, bundle: pa.Table) -> pa.Table:
-        """Run a definition's steps on Spark for a bundle that is in this process; return the resulting records."""
+        """Run a definition's steps on Spark for a bundle that is in this process, and return the resulting records."""
         return prepare(frame_of(self.spark, bundle), definition).toArrow()
 
     def read(self, log: Log, after: int, until: int) -> DataFrame:
@@ -93,7 +106,7 @@ class SparkEngine:
     def united(self, union: Union, bundles: Mapping[str, BundleRecords]) -> DataFrame:
         """Combine the bundles of a union's logs into one data frame.
 
-        `bundles` maps each log's name in the union to the log's bundle.
+        `bundles` is keyed by the name of each log in the union.
         """
         with ExitStack() as views:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
@@ -101,33 +114,37 @@ class SparkEngine:
             return self.spark.sql(union_records(union, names))
 
     def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> DataFrame:
-        """Add the arrival time to the records of a log's bundle; `times` maps each epoch to its processing time."""
+        """Add the arrival time to the records of a log's bundle. `times` maps each epoch to its processing time."""
         known = frame_of(self.spark, epoch_times(times)).hint("broadcast").alias("t")
         frame = as_frame(self.spark, bundle)
         items = [*(f"r.{quoted(name)}" for name in frame.columns), arrival(log)]
         return frame.alias("r").join(known, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
 
     def held(self, bundle: BundleRecords, most: int) -> pa.Table | None:
-        """Return a bundle as a table in this process, or None if it has more than `most` records."""
+        """Return a bundle as a table in this process, or None if the bundle has more than `most` records."""
         frame = as_frame(self.spark, bundle)
         return frame.toArrow() if frame.limit(most + 1).count() <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
-        """Return the follower that updates the answers from the ledger of a fold."""
+        """Return the follower that updates a pipeline's answers from its ledger."""
         return Follower(self.lake, pipeline, owner, self.duck.database.cursor())
 
 
 _WindowSide: TypeAlias = Side[BundleRecords, OpenWindows, BundlePartials, SparkResult]
 _KeySide: TypeAlias = KeySide[BundleRecords, SparkKeyState, DataFrame, SteppedRows[DataFrame, SparkKeyState]]
 _RowSide: TypeAlias = Side[BundleRecords, EpochState, BundleRecords, SteppedRows[DataFrame, EpochState]]
-"""The types of the sides for pipelines (`_WindowSide`), for computations (`_KeySide`), and for maps and joins
-(`_RowSide`).
+"""The types of `Side` on Spark.
+
+The types are `_WindowSide` for pipelines, `_KeySide` for computations, and `_RowSide` for maps and joins.
 """
 
 
 @singledispatch
 def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> AnySide:
-    """Open a definition's side with its state on the executors. Each kind of definition registers its own function."""
+    """Open the implementation of `Side` that folds a definition with the state on the executors.
+
+    Each kind of definition registers its own function.
+    """
     raise KindError("side on Spark", definition)
 
 
@@ -153,7 +170,10 @@ def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> _RowS
 
 @singledispatch
 def driver_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
-    """Open a definition's side with its state in this process; return None if the state has to be on the executors."""
+    """Open the implementation of `Side` that folds a definition with the state in this process.
+
+    Returns None if the state has to be on the executors.
+    """
     return None
 
 

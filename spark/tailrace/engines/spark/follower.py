@@ -1,6 +1,6 @@
 """Update the table of answers from the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
-A small update runs in this process, as for folds on DuckDB. A large update is a MERGE on Spark.
+This process makes small updates itself, as for folds on DuckDB. A large update is a MERGE statement on Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOUR = duration(hours(1))
 
 
 class Follower(AnswersFollowing):
-    """Updates the answers of one pipeline from the pipeline's ledger."""
+    """The follower that updates the answers of one pipeline from the pipeline's ledger."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(lake, pipeline, owner)
@@ -42,14 +42,17 @@ class Follower(AnswersFollowing):
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The follower's own Spark session. MERGE takes the properties of its snapshot from this session's settings."""
+        """The follower's own Spark session.
+
+        A MERGE statement takes the properties of the new snapshot from this session's settings.
+        """
         return open_session(self.lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Merge the panes that the ledger gained between two snapshots into the table of answers.
 
-        If the table has no answer for any window of the panes, the new answers are appended instead, with the same
-        result as a MERGE.
+        If the table has no answers yet for the windows of these panes, the new answers are only appended. The result is
+        the same as that of a MERGE.
         """
         if self._here.small(since, until, fresh=fresh, empty=empty):
             with suppress(duckdb.OutOfMemoryException):
@@ -61,7 +64,7 @@ class Follower(AnswersFollowing):
         try:
             self._merge(view, fresh=fresh, empty=empty)
         except PySparkException as error:
-            # Another process may meanwhile have replaced the answers with those of another generation, which has other
+            # Another process may have replaced the answers with the answers of another generation, which has other
             # columns.
             if self.lake.head(self.name).snapshot == self.branch.base:
                 raise
@@ -93,8 +96,8 @@ class Follower(AnswersFollowing):
     def _span(self, view: Relation) -> Condition | None:
         """Return a condition that bounds the window ends of the panes, or None if there are no panes.
 
-        The MERGE skips files outside the bounds. The bounds are rounded to whole hours, so they seldom change: whenever
-        they change, Spark has to compile the MERGE again.
+        The MERGE skips files outside the bounds. The bounds are rounded to whole hours, so they seldom change. Whenever
+        the bounds change, Spark has to compile the MERGE again.
         """
         ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
         ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()
@@ -123,6 +126,7 @@ _NEWER = (
     "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
     "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"
 )
-"""The SQL condition that the source row has a higher version than the target row; the parts of versions are compared in
-order (rule V1).
+"""The SQL condition that the source row has a higher version than the target row.
+
+The generations are compared first, then the epochs, then the pane indexes (rule V1).
 """

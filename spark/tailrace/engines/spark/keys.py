@@ -1,6 +1,7 @@
-"""Run a computation on Spark: the executors run the reference step, one bucket of keys at a time (MillWheel, 4.1, 6.2).
+"""Run a computation on Spark. The executors run the reference step, one bucket of keys at a time (MillWheel, 4.1, 6.2).
 
-A key that has neither a record nor a due timer rests: an epoch does not touch it (`engines.spark.executions.buckets`).
+A key that has neither a record nor a due timer rests, which means that an epoch does not touch the key
+(`engines.spark.executions.buckets`).
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ from tailrace.sql.epoch.key_state import (
 from tailrace.sql.terms import null, quoted
 
 _RETURNED = "_returned"
-"""The column with the values of a record that a key fed back; null for a record of the log."""
+"""The column with the values of a record that a key fed back. The column is null if the record comes from the log."""
 
 
 @dataclass(frozen=True)
 class SparkKeyState:
     """The state of a computation's keys between two epochs, with the clock of the last epoch.
 
-    `held` are the checkpoints that the state depends on. `loop` has the ledger rows of the records that the epoch fed
-    back; it is None for a computation without a feedback loop.
+    `held` are the checkpoints that the state depends on. `loop` contains the ledger rows of the records that the epoch
+    fed back; `loop` is None for a computation without a feedback loop.
     """
 
     frame: DataFrame
@@ -66,7 +67,7 @@ class SparkKeyState:
     loop: DataFrame | None = None
 
     def forget(self) -> None:
-        """Free the checkpoints of this state; call this after the next state has been computed."""
+        """Free the checkpoints of this state. The fold calls this method after the next state has been computed."""
         for frame in self.held:
             free(frame)
 
@@ -89,7 +90,10 @@ class SparkKeyState:
 
 
 class SparkKeys(SparkProducer):
-    """A computation's side on Spark, for large work. It takes bundles as data frames or as Arrow tables."""
+    """The implementation of `Side` for computations on Spark, for large work.
+
+    Bundles are data frames or Arrow tables.
+    """
 
     holds = True
 
@@ -114,7 +118,7 @@ class SparkKeys(SparkProducer):
         return self.restore(as_of_snapshot(self.spark, self.lake, self.ledger, snapshot), clock)
 
     def restore(self, ledger: DataFrame, clock: Clock) -> SparkKeyState:
-        """Restore the keys' state after the epoch of `clock` from a ledger's rows."""
+        """Restore the keys' state as it was after the epoch of `clock`. `ledger` contains a ledger's rows."""
         with view_frame(self.spark, ledger) as rows:
             frame = self.spark.sql(restored_keys(self.computation, rows, clock.epoch)).localCheckpoint()
             if not self.computation.loops:
@@ -164,14 +168,14 @@ class SparkKeys(SparkProducer):
     def onward(self, state: SparkKeyState) -> int:
         """Return the upper limit of the readers' watermark after an epoch (`computation_step.onward`).
 
-        The limit is in microseconds. The call computes the epoch. It therefore raises `ComputationError` if the
-        computation fails on an executor.
+        The limit is in microseconds. This call computes the epoch, so it raises `ComputationError` if the computation
+        fails on an executor.
         """
         assert state.clock is not None
         try:
             held = (_least(state.frame, HOLDS), state.oldest)
         except PythonException as error:
-            # Only the message is kept: the error's text also contains stack traces of Python and of the JVM.
+            # Only the message is kept, because the error's text also contains stack traces of Python and of the JVM.
             found = re.search(r"ComputationError: (.*)", str(error))
             if found is None:
                 raise
@@ -184,7 +188,7 @@ class SparkKeys(SparkProducer):
         return _least(state.frame, WALL)
 
     def close(self) -> None:
-        """Do nothing: the checkpoints are freed with each state (`SparkKeyState.forget`)."""
+        """Do nothing, because the checkpoints are freed with each state (`SparkKeyState.forget`)."""
 
     def _as_records(self) -> list[str]:
         """Return the select-list items that convert the ledger rows of fed-back records into input records."""
@@ -195,7 +199,7 @@ class SparkKeys(SparkProducer):
 
 
 def _with_loop(step: KeyStep, held: pa.Table, bundle: pa.Table) -> KeyRows:
-    """Run the step for a bucket of keys, after separating the log's records from the records in flight."""
+    """Run the step for a bucket of keys. Before, separate the log's records in `bundle` from the records in flight."""
     if _RETURNED not in bundle.column_names:
         return step(held, bundle, None)
     back = pc.is_valid(bundle[_RETURNED])

@@ -1,4 +1,7 @@
-"""Run maps and joins on Spark, and define the base of all definitions on Spark that produce records for others."""
+"""Run maps and joins on Spark.
+
+This module also defines the base class for folding, on Spark, a definition whose output other definitions read.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class SparkProducer:
-    """The base of a definition's side on Spark, if the definition produces records for other definitions.
+    """The base class for folding, on Spark, a definition whose output other definitions read.
 
-    If the productions are weak, they are not written to the ledger.
+    Weak productions are not stored in the ledger.
     """
 
     spark: SparkSession
@@ -61,7 +64,7 @@ class SparkProducer:
 
 
 class SparkRows(SparkProducer, RowSide[DataFrame]):
-    """The side of a stream's map or join on Spark, for large work."""
+    """The base class of `SparkMap` and `SparkJoin`, which fold a stream's map or join on Spark, for large work."""
 
     definition: Windowless
 
@@ -71,7 +74,10 @@ class SparkRows(SparkProducer, RowSide[DataFrame]):
 
 
 class SparkMap(MapSide[DataFrame], SparkRows):
-    """The side of a map on Spark: the executors compute its rows, and write them to a branch of the ledger."""
+    """The implementation of `Side` for maps on Spark.
+
+    The executors compute the map's rows, and write the rows to a branch of the ledger.
+    """
 
     definition: Map
 
@@ -90,7 +96,10 @@ class SparkMap(MapSide[DataFrame], SparkRows):
 
 
 class SparkJoin(JoinSide[DataFrame], SparkRows):
-    """The side of a join on Spark. It keeps no records in memory: an epoch reads possible partners from the logs."""
+    """The implementation of `Side` for joins on Spark.
+
+    This class keeps no records in memory: in each epoch, it reads possible partners from the join's logs.
+    """
 
     definition: Join
 

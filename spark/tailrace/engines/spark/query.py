@@ -1,4 +1,4 @@
-"""Answer a person's query over the lake's tables on Spark (on DuckDB: `tailrace.engines.duckdb.query`)."""
+"""Run a user's query over the lake's tables on Spark. `tailrace.engines.duckdb.query` does the same on DuckDB."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tailrace.lake.metadata.commit_times import explain_refusal
 from tailrace.lake.read.query_views import QueryError, first_line, plan_reading, tables
 
 _TAKEN_AS_WRITTEN = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
-"""The settings that make Spark run a query exactly as it is written: no variables are replaced, and no path is a
-table.
+"""The settings that make Spark run a query exactly as it is written.
+
+Spark then replaces no variables in the query, and does not read a path as a table.
 """
 
 
 def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
-    """Answer a query on Spark. The query reads each table as it is now, or as it was at `epoch` if that is given.
+    """Run a query on Spark and return its rows. Tables are read as they are now, or as they were after `epoch`.
 
     Raises `QueryError` if Spark refuses the SQL or if the query does more than read. Raises `EpochError` if a table has
     no snapshot of the epoch.
@@ -29,8 +30,8 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
     try:
         with _settings(spark):
             views, snapshots = plan_reading(lake, query, epoch, quote="`")
-            # For a query at an epoch, names with a namespace are refused, because Spark would read the present state of
-            # a table that is named with its namespace.
+            # If an epoch is given, table names with a namespace are refused: for such a name, Spark would read the
+            # table's current state instead of its state at the epoch.
             check(spark, lake, query, [*tables(lake), *views], bare=epoch is not None)
             for table, snapshot in snapshots.items():
                 rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"

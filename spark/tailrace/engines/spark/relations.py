@@ -1,4 +1,4 @@
-"""Manage a run's relations on Spark: views, and rows that are computed once."""
+"""Manage a run's relations on Spark. A relation is either a view or a set of rows that is computed only once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tailrace.sql.terms import Query, Relation, all_of, new_relation
 
 
 class SparkRelations:
-    """The relations, by name, that a run has on Spark, and the session's operations on them (`session_protocol`)."""
+    """The relations that a run has on Spark, and the session's operations on these relations (`session_protocol`)."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self.spark, self.lake = spark, lake
@@ -40,7 +40,7 @@ class SparkRelations:
         return relation in self._views or relation in self._unread
 
     def read_by(self, text: Query | Relation) -> frozenset[Relation]:
-        """Return those relations on Spark that a query reads."""
+        """Return the set of the relations on Spark that a query reads."""
         return text.reads & (self._views | self._unread.keys())
 
     def frame(self, text: Query) -> DataFrame:
@@ -50,7 +50,10 @@ class SparkRelations:
         return self.spark.sql(text)
 
     def table(self, table: str, snapshot: int | None, of: Lake) -> Relation:
-        """Return a relation with the rows of a lake's table, at `snapshot` or (if that is None) as the table is now."""
+        """Return a relation of the rows of a lake's table.
+
+        If `snapshot` is None, the table's current snapshot is read.
+        """
         if snapshot is None:
             return self._once_read(Relation(of.spark_name(table)))
         rows = f"{of.spark_name(table)} VERSION AS OF {snapshot}"
@@ -58,15 +61,18 @@ class SparkRelations:
         return self._once_read(Relation(rows if items is None else f"(SELECT {', '.join(items)} FROM {rows})"))
 
     def log(self, log: Log, snapshot: int | None) -> Relation:
-        """Return a relation with the rows of a landed log, at `snapshot` or (if that is None) as the log is now."""
+        """Return a relation of a landed log's rows.
+
+        If `snapshot` is None, the log's current snapshot is read.
+        """
         return self._once_read(log_relation(self.lake, log, snapshot))
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        """Register an Arrow table with Spark under a new name, and return the relation."""
+        """Register an Arrow table with Spark under a new name, and return this name."""
         return self.lent(new_relation(), rows)
 
     def lent(self, relation: Relation, rows: pa.Table) -> Relation:
-        """Register an Arrow table with Spark under a given name."""
+        """Register an Arrow table with Spark under the name `relation`."""
         return self._view(relation, frame_of(self.spark, rows))
 
     def view(self, text: Query) -> Relation:
@@ -77,7 +83,7 @@ class SparkRelations:
             return self.once(self.frame(text).localCheckpoint(eager=False))
 
     def once(self, frame: DataFrame) -> Relation:
-        """Register a checkpointed data frame as a relation; the checkpoint is freed when the relation is dropped."""
+        """Register a checkpointed data frame as a relation. The checkpoint is freed when the relation is dropped."""
         # The view is of a filtered frame, because dropping a view of `frame` itself would remove `frame` from the
         # cache.
         name = self._view(new_relation(), frame.where("true"))
@@ -92,8 +98,9 @@ class SparkRelations:
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
         if all(map(is_common, pipeline.each)):
-            # The result is a query instead of a view, so the executors' Python can run the steps, too. Only steps that
-            # may drop records need the columns; to list the columns, Spark has to look up the table.
+            # The result is a query rather than a view, so that Python workers on the executors can also run the steps.
+            # The source's columns are listed only if a step may drop records, because Spark has to look up the table to
+            # list them.
             columns = self.frame(all_of(source)).columns if leaves_out(pipeline) else []
             text = query_steps(pipeline, source, columns)
             assert text is not None, "common steps have a text"
@@ -123,7 +130,7 @@ class SparkRelations:
             free(frame)
 
     def close(self) -> None:
-        """Drop all relations. This matters in a stream, which opens a session for each epoch that claims ids."""
+        """Drop all relations. A stream needs this, because it opens a session for each epoch that claims ids."""
         for relation in [*self._views, *self._unread]:
             self.free(relation)
 

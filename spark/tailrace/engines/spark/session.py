@@ -1,8 +1,8 @@
 """Open Spark sessions on the lake's catalog.
 
-A process has one JVM. The first session starts the JVM, which takes about 5 s. Later sessions share the JVM; each may
-have a different catalog, warehouse and default namespace, different SQL settings, and temporary views of its own. So a
-test, or a thread that needs other snapshot properties, can open another session at almost no cost.
+A process has one JVM. The first session starts the JVM, which takes about 5 s. Later sessions share the JVM. Each
+session has its own SQL settings and temporary views, and may have its own catalog, warehouse and default namespace. A
+test, or a thread that needs other snapshot properties, can therefore open another session at almost no cost.
 """
 
 from __future__ import annotations
@@ -38,35 +38,38 @@ _starting = threading.Lock()
 REDACTED = "(?i)secret|password|token|credential|access[.]?key"
 """A pattern for the names of settings whose values Spark hides in its event log and web pages.
 
-It is Spark's default pattern, with `credential` added.
+The pattern is Spark's default pattern with `credential` added.
 """
 
 _SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
 """A pattern for the secret settings of catalogs. A session gets these settings only after Spark has started."""
 
 _CONF: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("spark.toml").read_text())
-"""The part of Spark's configuration, for sessions and for the process, that does not depend on `Settings`."""
+"""The part of the configuration of sessions and of the process that does not depend on `Settings`."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
-"""A Spark session, or a function that starts one when it is needed."""
+"""A Spark session, or a function that starts a Spark session."""
 
 
 def when_needed(starting: Starting) -> Callable[[], SparkSession]:
-    """Return a function that returns the Spark session. Its first call starts the session if necessary."""
+    """Return a function that returns the Spark session. The function's first call starts the session if necessary."""
     return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """Return Spark's configuration of the catalog in `settings`, so Spark sees the same tables as `Lake`."""
+    """Return Spark's configuration for the catalog in `settings`.
+
+    With this configuration, Spark sees the same tables as `Lake`.
+    """
     prefix = f"spark.sql.catalog.{settings.catalog}"
     properties = catalog_kind(settings).spark | storage_properties(settings)[1]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in properties.items()},
-        # With a cache of tables, Spark would not see the commits of other processes.
+        # If Spark cached tables, it would not see the commits of other processes.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,
         "spark.sql.defaultCatalog": settings.catalog,
@@ -74,7 +77,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of a session. Spark allows these settings to be changed at any time."""
+    """Return the configuration of a session. Its settings can be changed while Spark is running."""
     shuffle = {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions)}
     return catalog_conf(settings) | _CONF["session"] | shuffle
 
@@ -82,8 +85,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
     """Return the configuration that is fixed when a process starts its JVM.
 
-    The JVM is started with `java`, or, if that is None, with the Java that `require_java` finds. Raises ToolchainError
-    if a pinned jar is missing.
+    The JVM is started with `java`. If `java` is None, the JVM is started with the Java that `require_java` finds.
+    Raises ToolchainError if a pinned jar is missing.
     """
     jars = class_path(settings.jars, _needed(settings, groups))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
@@ -92,12 +95,12 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     conf = _CONF["process"] | {
         "spark.sql.extensions": EXTENSIONS,
         "spark.redaction.regex": REDACTED,
-        # The warehouse of Spark's built-in catalog, which stays empty.
+        # This is the warehouse of Spark's built-in catalog. The warehouse stays empty.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
         "spark.driver.memory": settings.driver_memory,
-        # If a job's results fill the driver's heap, the job hangs for ever. If Spark refuses the results instead, the
-        # work is done in another way.
+        # If a job's results filled the driver's heap, the job would hang for ever. With this limit, Spark refuses such
+        # large results, and the work is done in another way.
         "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
@@ -105,7 +108,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()
     if not _is_local(settings):
-        # In local mode the jars are not copied: executors use the driver's class path, which saves copying 60 MB.
+        # In local mode, the executors use the driver's class path, so no jars are copied. This saves copying 60 MB.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
 
@@ -114,9 +117,9 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration that makes the JVM and Python on this machine communicate through Unix domain sockets.
 
     Over the loopback interface, each Python task waits 40 ms until the JVM's small writes are acknowledged. The socket
-    files are in a folder that is removed when this process ends. The configuration is empty in three cases: on a
-    cluster, whose machines may not have the folder; with another Python for the workers, which may not have this
-    package; and if the folder's path is too long for a socket.
+    files are in a folder that is removed when this process ends. The configuration is empty in three cases. On a
+    cluster, other machines may not have the folder. If the workers run another Python interpreter, that interpreter may
+    not have this package. If the folder's path is too long, it cannot be the path of a socket.
     """
     same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     if not same or not _is_local(settings) or len(tempfile.gettempdir()) > _LONGEST:
@@ -133,14 +136,16 @@ def _is_local(settings: Settings) -> bool:
 
 
 _LONGEST = 40
-"""The maximum length of a temporary folder's path at which the sockets' paths still fit: systems allow at least 104
-characters.
+"""The maximum length of the path of the folder for temporary files.
+
+With a longer path, the sockets' paths might be too long: every system allows at least 104 characters for a socket's
+path.
 """
 
 _MOST_OF_HEAP = 8
-"""The results of one job may fill at most one part in `_MOST_OF_HEAP` of the driver's heap.
+"""The results of one job may take up at most 1 / `_MOST_OF_HEAP` of the driver's heap.
 
-The heap has two copies of the results, and may also have the results of other jobs.
+The heap contains two copies of the results, and may also contain the results of other jobs.
 """
 
 
@@ -154,14 +159,14 @@ def _bytes(size: str) -> int:
 
 
 def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
-    """Return the requested groups of jars and the groups that the lake needs, each group once."""
+    """Return the requested groups of jars and the groups that the lake needs, without duplicates."""
     return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
 
 
 def _files_in_s3() -> dict[str, str]:
     """Return Hadoop's configuration for sources and checkpoints with `s3://` paths.
 
-    EMR has its own file system for such paths.
+    EMR has its own file system for `s3://` paths.
     """
     at = endpoint("s3")
     conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
@@ -175,13 +180,13 @@ def open_session(
     extra: Mapping[str, str] | None = None,
     groups: Sequence[str] = ("lake",),
 ) -> SparkSession:
-    """Open a Spark session whose default catalog is the settings' catalog.
+    """Open a Spark session whose default catalog is the catalog in `settings`.
 
-    The first call in a process starts Spark. Only this call uses `app`, `groups`, the master and the memory; `groups`
-    are groups of pinned jars, such as `("lake", "kafka")` for a Kafka source. Every call returns a session with its own
-    SQL settings and views. `stop()` on any session stops Spark for all sessions. `extra` settings are added to the
-    defaults; a later call can only change settings that Spark allows a session to change. If `spark-submit` started the
-    process, `spark-submit` sets the master, the memory, Java and the jars.
+    The first call in a process starts Spark. Only this call uses `app`, `groups`, and the master and the memory in
+    `settings`. `groups` are groups of pinned jars, such as `("lake", "kafka")` for a Kafka source. Every call returns a
+    session with its own SQL settings and views. `stop()` on any session stops Spark for all sessions. The settings in
+    `extra` are added to the defaults; a later call can only change settings that Spark allows a session to change. If
+    `spark-submit` started the process, `spark-submit` sets the master, the memory, Java and the jars.
 
     Raises ToolchainError if Java or a pinned jar is missing, or if the process's JVM was started without a needed jar.
     """
@@ -190,7 +195,7 @@ def open_session(
 
 
 def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
-    """Put all further Spark jobs of this thread into one job group; return a function that cancels the group."""
+    """Put all later Spark jobs of this thread into one job group, and return a function that cancels the group."""
     group = f"tailrace-{uuid.uuid4()}"
     spark.sparkContext.setJobGroup(group, what)
     context: Any = spark.sparkContext._jsc
@@ -216,8 +221,8 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
     java = require_java(settings.java_home)
     fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java), **socket_conf(settings)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
-        # Make Spark's workers run the same interpreter as this process: `python3` on the PATH may be another one,
-        # without pyspark.
+        # Spark's workers must run the same interpreter as this process. `python3` on the PATH may be another
+        # interpreter, which lacks pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return _build(app, {**fixed, **conf})
 
@@ -236,15 +241,15 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
-    # The settings with which Spark starts are part of the JVM's command line, which every user of the machine can read.
-    # Secret settings are therefore set after the start.
+    # The settings with which Spark is started are part of the JVM's command line, which every user of the machine can
+    # read. Secret settings are therefore set only after the start.
     secret = {key: value for key, value in conf.items() if _SECRET.fullmatch(key)}
     builder = SparkSession.builder.appName(app)
     for key, value in conf.items() - secret.items():
         builder = builder.config(key, value)
     session = _with(builder.getOrCreate(), secret)
     session.sparkContext.setLogLevel("ERROR")
-    # For every failed query, pyspark prints the whole Java stack trace, and then also raises the error.
+    # For every failed query, pyspark would otherwise print the whole Java stack trace in addition to raising the error.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 

@@ -1,4 +1,7 @@
-"""Run a stage of a stream on Spark: the executors have the stage's state, and write its ledger rows to a branch."""
+"""Run a stage of a stream on Spark.
+
+The executors keep the stage's state, and write the stage's ledger rows to a branch.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,17 @@ from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Condition, Relation
 
 _KINDS = 2
-"""The number of kinds of ledger rows of which an epoch may have many: panes and partials."""
+"""The number of kinds of ledger rows that can have many rows in an epoch. The kinds are panes and partials."""
 
 _OPEN_FILES = 24
 """The maximum number of files that one task may have open at the same time."""
 
 
 class SparkSide:
-    """The side of a stage on Spark, for large work. If a bundle is an Arrow table, it is converted to a data frame."""
+    """The implementation of `Side` for a stage of a pipeline on Spark, for large work.
+
+    A bundle that is an Arrow table is converted to a data frame.
+    """
 
     direct = False
 
@@ -55,10 +61,10 @@ class SparkSide:
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True,
         connection: duckdb.DuckDBPyConnection | None = None,
     ) -> None:  # fmt: skip
-        """Open the side.
+        """Open the `Side` of a stage.
 
-        A stream's side (`streams`) has the lease, so it removes the files of earlier streams. If `connection` is given,
-        small bundles are aggregated on this DuckDB connection.
+        `streams` is true for a stream, which has the lease and therefore removes the files of earlier streams. If
+        `connection` is given, small bundles are aggregated on this DuckDB connection.
         """
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self._connection = connection
@@ -70,14 +76,14 @@ class SparkSide:
 
     @cached_property
     def _here(self) -> SqlExecution | None:
-        """The DuckDB execution that aggregates small bundles in this process, or None if there is no connection."""
+        """The DuckDB execution that aggregates small bundles in this process, or None without a DuckDB connection."""
         return None if self._connection is None else SqlExecution(self._connection, self.pipeline)
 
     def nothing(self, generation: int) -> OpenWindows:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
-        # A backfill may have corrected the restored state. Later stages read the backfill's corrections with the next
+        # A backfill may have corrected the restored state. A later stage reads these corrections together with the next
         # epoch.
         self._restored_at = clock.epoch
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
@@ -101,8 +107,8 @@ class SparkSide:
     def write(self, stepped: SparkResult, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         few = stepped.most is not None and stepped.most < MANY
         if few and (rows := arrow_of(stepped.rows)) is not None:
-            # This process can write few rows before Spark would have planned the write, and it writes fewer files than
-            # Spark.
+            # For few rows, this process writes the rows in less time than Spark needs to plan the write. This process
+            # also writes fewer files than Spark.
             branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, rows))), properties)
             return EpochCounts.of_groups(count_rows(rows), stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
@@ -116,7 +122,7 @@ class SparkSide:
         return EpochCounts.of_windows(counts.read(), stepped.state.open())
 
     def _lie_together(self, stepped: SparkResult) -> bool:
-        """Return True if an epoch has many rows in few partitions, so a task can keep one file open per partition."""
+        """Return True if an epoch has many rows, but few enough partitions for a task to have a file open in each."""
         if stepped.partials < MANY or stepped.ends is None:
             return False
         live, most = self.lake.table(self.ledger), _KINDS
@@ -142,7 +148,7 @@ class SparkSide:
         if clock is None or clock.epoch - 1 != self._restored_at:
             return passed
         corrections = self._read(corrected_before(clock.epoch))
-        # The union is skipped if there are no corrections, because Spark would plan it in every epoch.
+        # If there are no corrections, the union is skipped, because otherwise Spark would plan a union in every epoch.
         return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
     def _records(self, rows: DataFrame) -> DataFrame:
@@ -160,7 +166,7 @@ class SparkSide:
 
 
 def execution_of(spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> SparkExecution:
-    """Return the execution for a definition on Spark. Every definition that can run natively does so."""
+    """Open the execution of a pipeline on Spark. Every pipeline that can run natively runs natively."""
     return _EXECUTIONS[way(pipeline)](spark, pipeline, rest)
 
 

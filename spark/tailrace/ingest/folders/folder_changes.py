@@ -50,7 +50,9 @@ def can_list(folder: str) -> bool:
 
 
 def list_files(folder: str) -> Listing:
-    """List the files of a folder; the names are plain names (`plain_name`). Raises `OSError` if the listing fails."""
+    """List the files of a folder, by names in the form that `plain_name` returns. Raises `OSError` if the listing
+    fails.
+    """
     times, hidden = dict[str, int](), 0
     local = re.match(_HERE, folder) is not None
     for name, passed, written in _here(folder) if local else _in_s3(folder):
@@ -62,9 +64,7 @@ def list_files(folder: str) -> Listing:
 
 
 def _here(folder: str) -> Iterator[tuple[str, bool, int]]:
-    """Yield the files of a local folder, except links: a file's name, whether it is hidden, and its modification
-    time.
-    """
+    """For each file of a local folder, yield its name, whether it is hidden, and its modification time; skip links."""
     left = [(os.path.abspath(file_system(folder)[1]), False)]
     while left:
         place, below = left.pop()

@@ -1,8 +1,9 @@
 """Find the unreadable files of an epoch; each such file is rejected as a whole, and all other files are read (rule X7).
 
-Files are examined only after Spark has failed to read a file and has named it in the error. Then that file is read
-alone. If its bytes can be read, but Spark fails again to read records from it, the file itself is damaged, and it is
-rejected. If its bytes cannot be read, the cause is the store or the network, and the epoch fails.
+Files are examined only after Spark has failed to read a file and has named the file in the error. Then the named file
+is read alone. If its bytes can be read, but Spark fails again to read records from the file, the file itself is
+damaged, and the file is rejected. If its bytes cannot be read, the cause is the store or the network, and the epoch
+fails.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """A file that Spark could not read, by the name in Spark's error message, and the reason."""
+    """A failure to read a file: the file's name, as Spark's error message states it, and the reason for the failure."""
 
     file: str
     reason: str
@@ -39,13 +40,16 @@ class ReadFailure:
 
 
 def read_failure(error: BaseException) -> ReadFailure | None:
-    """Return the file that Spark could not read, according to an error from Spark; return None for any other error."""
+    """Return the failure if an error from Spark names a file that Spark could not read; return None for any other
+    error.
+    """
     causes = list(_causes(error))
     for place, thrown in enumerate(causes):
         if named := _NAMED.search(str(thrown.toString())):
             below = causes[place + 1 :]
             said = [str(one.getMessage() or one.getClass().getSimpleName()).split("\n", 1)[0] for one in below]
-            # The message of an exception often repeats the message of its cause, so repeated messages are left out.
+            # The message of an exception often repeats the message of the exception's cause, so repeated messages are
+            # left out.
             told = [text for at, text in enumerate(said) if not any(text.endswith(later) for later in said[at + 1 :])]
             reason = ": ".join(told)[:_LONGEST] or "no reason is given"
             environment = any(_ENVIRONMENT.search(str(one.getClass().getName())) for one in below)
@@ -56,7 +60,7 @@ def read_failure(error: BaseException) -> ReadFailure | None:
 def unreadable_files(
     spark: SparkSession, source: Files, log: Log, files: Sequence[str], error: BaseException, *, all_of_them: bool
 ) -> dict[str, str]:
-    """Return the reason for each unreadable file of an epoch; empty if the error is not about a file.
+    """Return the reason for each unreadable file of an epoch; the dict is empty if the error is not about a file.
 
     If `all_of_them` is True, all files of the epoch are examined; otherwise, only the file that the error names is
     examined. Raises `SourceError` if the bytes of a file cannot be read.
@@ -71,7 +75,10 @@ def unreadable_files(
 
 
 def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | None:
-    """Read one file alone; return why it is unreadable, or None if it is readable or something else is at fault."""
+    """Read one file alone, and return the reason why the file is unreadable.
+
+    Returns None if the file is readable, or if the cause of the failure is not the file.
+    """
     if gone := raw_fault(file):
         return gone
     try:
@@ -115,4 +122,6 @@ _ENVIRONMENT = re.compile(
     r"^java\.net\.|^javax\.net\.|^java\.nio\.file\.|^java\.io\.InterruptedIO|aws|amazon|AccessDenied|AccessControl|"
     r"OutOfMemory|ClosedByInterrupt"
 )
-"""A regular expression for the names of exception classes of a failing network, store or machine."""
+"""A regular expression for the names of the exception classes that report a failure of the network, store or
+machine.
+"""

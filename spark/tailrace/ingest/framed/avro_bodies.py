@@ -1,8 +1,9 @@
 """Read the bodies of Avro messages that have the same schema, in a single call of fastavro.
 
-The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So no
-Python code runs for each record. If every record in the result is followed by the mark, each body was read exactly to
-its end. Otherwise, or if fastavro raises an error, the batch of bodies is bisected until the faulty body is found.
+The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So this
+module executes no Python code for the individual records. If every record in the result is followed by the mark, each
+body was read exactly to its end. Otherwise, or if fastavro raises an error, the batch of bodies is bisected until the
+faulty body is found.
 
 fastavro returns values in the form in which Avro stores them: instants and dates as numbers, decimals as bytes. Arrow
 then converts the values to the types of the columns.
@@ -68,7 +69,7 @@ class AvroSchema:
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
     def kinds(self) -> dict[str, Kind | str]:
-        """Return the kind of each field.
+        """Return the kind of each field: the field's type together with its meaning.
 
         If no column can hold a field's values, return a description for users instead.
         """
@@ -87,7 +88,7 @@ class AvroSchema:
         return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
 
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
-        """Read the fields of `raw` from message bodies; the values have the form in which Avro stores them.
+        """Read the fields that `raw` lists from message bodies; the values have the form in which Avro stores them.
 
         A body that is not a valid record is a misfit: the result contains null for the body, and the reason is
         returned.
@@ -104,7 +105,9 @@ class AvroSchema:
         return pa.concat_arrays(parts), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
-        """Read all bodies in one call. Raises one of the errors in `_NO_RECORD` if a body is not a valid record."""
+        """Read all bodies in one call of fastavro. Raises one of the errors in `_NO_RECORD` if a body is not a valid
+        record.
+        """
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
         joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
         array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
@@ -133,15 +136,18 @@ class AvroBodies:
     """A reader that converts the bodies of messages with one schema to a log's columns."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Match the schema with the log. Raises `UnreadableSchemaError` if no record with this schema can be read."""
+        """Match the schema's fields with the log's columns.
+
+        Raises `UnreadableSchemaError` if no record with this schema can be read.
+        """
         self._schema = AvroSchema(schema)
         self._columns = SchemaColumns.of(log, self._schema.kinds())
         self._raw = pa.struct(list(self._columns.raw.items()))
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Convert bodies to the log's columns.
+        """Convert the bodies of messages to the log's columns.
 
-        If a body is not a valid record, its columns are null, and the reason is returned.
+        If a body is not a valid record, the columns are null for this body, and the reason is returned.
         """
         values, misfits = self._schema.read(bodies, self._raw)
         flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
@@ -185,7 +191,9 @@ def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """Yield the schemas of which a schema is composed: of fields, array items, map values and union members."""
+    """Yield the schemas that a schema contains: the schemas of its fields, array items, map values and union
+    members.
+    """
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, dict):
@@ -226,7 +234,7 @@ def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
 def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
     """Return the kind of a field with this schema.
 
-    If no column can hold its values, return a description for users instead.
+    If no column can hold the field's values, return a description for users instead.
     """
     if isinstance(schema, list):
         some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
@@ -246,7 +254,7 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
     if logical in _LOGICAL:
         stored, found = _LOGICAL[logical]
-        # Avro's specification says: a logical type must be ignored if the stored type is not the expected one.
+        # Avro's specification requires that readers ignore a logical type whose stored type is not the expected type.
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 

@@ -1,10 +1,10 @@
 """Read Debezium's change records as rows of a database table: added rows and retracted rows.
 
 A message contains the row before the change, the row after the change, the operation (`op`), and the time. In JSON, the
-change is the whole message, or it is in the field `payload`, next to a schema that is ignored. In Avro, the schema is
-in the schema registry. An update becomes two rows with the same position in the topic. A message is rejected as a whole
-if one of its rows does not fit the log. A message is also rejected if its operation requires the row before the change
-and this row is missing, because the row could not be retracted.
+change is the whole message, or it is in the field `payload` of the message; a schema next to this field is ignored. In
+Avro, the schema is in the schema registry. An update becomes two rows with the same position in the topic. A message is
+rejected as a whole if one of its rows does not fit the log. A message is also rejected if its operation requires the
+row before the change and this row is missing, because the row could not be retracted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class JsonChanges:
         self.log = log
         table = {name: type for name, type in log.columns.items() if name != log.event_time}
         self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
-        # A message may have a column under one of its former names, which is used if the current name is missing.
+        # A message may contain a column under one of the column's former names. The former name is used if the current
+        # name is missing.
         raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
         row = pa.struct(list(raw.items()))
         change = _change(row)
@@ -94,7 +95,7 @@ class JsonChanges:
         return _changed(self.log, change, rows, columns, misfits)
 
     def _lost(self, column: str, side: str, values: pa.Array, bodies: pa.Array, misfits: Misfits) -> Misfits:
-        """Find messages with a number in a double column that no double represents exactly.
+        """Find messages in which a double column has a number that no double represents exactly.
 
         Arrow reads such a number as the nearest double. A number that no double represents exactly has many digits, or
         an exponent of three digits. Messages that contain a number of this form are parsed again with exact numbers,
@@ -126,11 +127,11 @@ class JsonChanges:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
 
     def _together(self, bodies: pa.Array) -> pa.Array:
-        """Read messages in one call. For this, each message becomes a line that contains the message and its index.
+        """Read messages in one call of Arrow.
 
-        Raises `ArrowInvalid` if a message is not exactly one JSON object. A message with several objects is detected
-        even if it closes the object of its line and opens further objects: then there are more objects than messages,
-        because each line contains at least one object.
+        For this call, each message becomes a line that contains the message and its index. Raises `ArrowInvalid` if a
+        message is not exactly one JSON object. A message might contain a brace that closes the line's object, and then
+        further objects. Such a message is detected, because Arrow then finds more objects than there are messages.
         """
         # A message may contain line ends between its tokens, so they are replaced by tabs. Within a JSON string, both
         # line ends and tabs are invalid, so a string with a line end is still refused.
@@ -153,7 +154,7 @@ class AvroChanges:
     """A reader for change records that were written with one Avro schema."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Match the schema with the log.
+        """Match the fields of the schema's rows with the log's columns.
 
         Raises `UnreadableSchemaError` if the schema is not for change records or does not match the log.
         """
@@ -180,7 +181,7 @@ def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
 def _beyond(bodies: pa.Array) -> Misfits:
     """Find the messages that exceed the limits of JSON, which Arrow does not check.
 
-    Only suspicious messages are parsed.
+    Only messages that have many brackets or a long row of digits are parsed.
     """
     brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
     long = pc.greater(pc.binary_length(bodies), DIGITS)
@@ -193,7 +194,7 @@ def _beyond(bodies: pa.Array) -> Misfits:
 
 
 def _change(row: pa.StructType) -> pa.StructType:
-    """Return the Arrow type of a change record whose rows have this type."""
+    """Return the Arrow type of a change record whose rows have the type `row`."""
     source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
     fields = {"op": pa.string(), "before": row, "after": row, "source": source, "ts_ms": pa.int64()}
     return pa.struct(list(fields.items()))
@@ -233,7 +234,7 @@ def _changed(
 def _times(change: Mapping[str, pa.Array]) -> pa.Array:
     """Return the times at which the database made the changes.
 
-    If a time is unknown, return when Debezium read the change.
+    If the time of a change is unknown, the result has the time at which Debezium read the change.
     """
     micros, millis = _of(change["source"], "ts_us"), _of(change["source"], "ts_ms")
     first = pc.coalesce(micros, pc.multiply(millis, 1000), pc.multiply(change["ts_ms"], 1000))

@@ -24,7 +24,7 @@ Misfits: TypeAlias = dict[int, str]
 T = TypeVar("T")
 
 TOGETHER, LARGEST = 20_000, 1 << 20
-"""The maximum number of records in a batch that is converted to Python objects, and the maximum number of their bytes.
+"""The maximum size of a batch that is converted to Python objects: in records, and in bytes.
 
 A batch has at least one record, even if that record is larger. The limit on bytes is low, because each byte may become
 an item of a list, which takes a hundred times as much memory.
@@ -111,8 +111,9 @@ _HELD_BY = {
     "date": ("date", "text of a date"),
     "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
 }
-"""The names of the kinds whose values a column of each type can hold, without instants that have no unit or time
-zone.
+"""For each column type, the names of the kinds whose values a column of this type can hold.
+
+Instants without a unit or without a time zone are not included.
 """
 
 _DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
@@ -141,11 +142,12 @@ def read_in_halves(
     values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
     misfit: Callable[[int, Any, Exception], T],
 ) -> list[T]:  # fmt: skip
-    """Read values in one call. If a value cannot be read, bisect the values until the unreadable value is found.
+    """Read values in one call of `read`. If a value cannot be read, bisect the values until the unreadable value is
+    found.
 
     `read` raises one of `errors` if a value is unreadable. For each unreadable value, `misfit` is called with the
-    value's index (the first value has the index `start`), the value and the error; `misfit` returns the result for this
-    value.
+    value's index, the value and the error. The first value has the index `start`. The return value of `misfit` is the
+    result for the unreadable value.
     """
     try:
         return [read(values)]

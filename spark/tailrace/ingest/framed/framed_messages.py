@@ -1,8 +1,8 @@
 """Read messages in Confluent's wire format from a topic: a zero byte, the id of the schema, and the encoded record.
 
-The code in this module reads Arrow tables. DuckDB uses this code in this process, and Spark uses it in its Python
-workers. Only this process sends requests to the schema registry, so the workers of a cluster need neither access to the
-registry nor its credentials.
+The code in this module reads Arrow tables. If DuckDB processes the records, the code runs in this process; if Spark
+processes the records, the code runs in Spark's Python workers. Only this process sends requests to the schema registry,
+so the workers of a cluster need neither access to the registry nor its credentials.
 
 If the schema of a message is unknown, or if the message does not match its schema, the message is rejected, and its
 bytes and the reason are stored. An unreadable line of JSON is handled in the same way (`ingest.parsing`).
@@ -66,9 +66,7 @@ Schemas: TypeAlias = Mapping[int, ReadableSchema]
 
 
 class FramedMessages:
-    """A reader for a topic's messages. The log is a log of a table's changes, or its `messages` are Avro or
-    Protobuf.
-    """
+    """A reader for a topic with messages in Avro or Protobuf, or for a topic with the changes of a database table."""
 
     def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
         self.log, self.registry = log, registry
@@ -107,7 +105,7 @@ class FramedMessages:
         return lines.mapInArrow(over_batches(_reading(self.log, self._found(messages))), self._schema)
 
     def nothing(self, spark: SparkSession) -> DataFrame:
-        """Return a frame with the same columns and no records."""
+        """Return a frame without records, with the columns that the frames of the method `frame` have."""
         return empty_frame(spark, self._schema)
 
     @property
@@ -135,7 +133,9 @@ class FramedMessages:
 
 
 def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
-    """Return the field names of each record type in a schema; empty if records with this schema cannot be read."""
+    """Return the field names of each record type in a schema; the list is empty if records with this schema cannot be
+    read.
+    """
     if schema.unreadable:
         return []
     if schema.descriptors:
@@ -169,9 +169,9 @@ def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]],
 
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
-    """Read messages (`plain_json.LINES`) into the log's columns.
+    """Convert messages to records with the log's columns. The table of messages has the columns `plain_json.LINES`.
 
-    A rejected message has a row with its bytes and the error.
+    For a rejected message, the result has a row with the message's bytes and the error.
     """
     # There may be more than one chunk, because the offsets in an Arrow chunk have 32 bits.
     chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
@@ -197,7 +197,9 @@ def _read(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
 
 def _ids(values: pa.Array) -> pa.Array:
-    """Return the schema id of each message; it is null if a message does not begin as the wire format requires."""
+    """Return the schema id of each message. The id is null if the message does not begin as the wire format
+    requires.
+    """
     head = pc.binary_slice(values, 0, HEAD)
     framed = pc.fill_null(pc.and_(pc.equal(pc.binary_length(head), HEAD), pc.starts_with(head, b"\0")), False)
     heads = pc.if_else(framed, head, pa.scalar(bytes(HEAD), pa.binary()))
@@ -243,7 +245,7 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
 
 
 def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
-    """Return rows that reject all of these messages for the same reason, without reading the messages."""
+    """Reject all of these messages for the same reason, without reading them; return one row for each message."""
     columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
     for place, value in enumerate(lines["_bytes"].to_pylist()):
         misfits[place] = "there is no value" if value is None else reason
@@ -253,7 +255,9 @@ def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
 def _judged(
     log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits, sign: int | None = None
 ) -> pa.Table:
-    """Build the output rows for records; the row of a misfit has the record's bytes and the error."""
+    """Build the output rows for records. If a record does not fit the log, the row contains the record's bytes and the
+    error.
+    """
     schema, rows = schema_of(log), len(lines)
     places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
     if log.arrival_time is not None:
@@ -313,7 +317,7 @@ def _shown(micros: int) -> str:
 
 @dataclass(frozen=True)
 class _Hashed:
-    """A wrapper that makes a log hashable, so that it can be a cache key."""
+    """A wrapper that makes a log hashable, so that the log can be part of a cache key."""
 
     log: Log
 

@@ -1,10 +1,10 @@
 """Read the bodies of Protobuf messages that have the same schema, with Google's library.
 
-A body begins with the path of its message type in the schema's file, in the format of Confluent's serializers: the
-number of indexes, followed by the indexes, as zigzag varints; a single zero stands for the first type. The process that
-requests schemas from the registry compiles each schema once with `protoc`, so the registry only needs to return the
-text of the schema. Fields are read with calls that loop over all messages in C. If a body is not a valid message, the
-batch of bodies is bisected until that body is found.
+A body begins with a path that identifies the body's message type in the schema's file. Confluent's serializers write
+the path as zigzag varints: the number of indexes, followed by the indexes. A single zero stands for the first message
+type. The process that requests schemas from the registry compiles each schema once with `protoc`, so the registry only
+needs to return the text of the schema. The fields are read with library calls that loop over all messages in C. If a
+body is not a valid message, the batch of bodies is bisected until that body is found.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Bodies of further message types are read one by one.
 
 
 def compile_schema(schema: RegisteredSchema) -> bytes:
-    """Compile a schema; return its descriptor set, in which the schema's own file comes last.
+    """Compile a schema, and return its descriptor set. The schema's own file is the last file in the descriptor set.
 
     Raises `UnreadableSchemaError` if the schema cannot be compiled; the message contains the output of `protoc`.
     """
@@ -66,8 +66,8 @@ def compile_schema(schema: RegisteredSchema) -> bytes:
 
 
 def message_fields(descriptors: bytes) -> list[list[str]]:
-    """Return the field names of each message type, including nested types, that a compiled schema's own file
-    declares.
+    """Return the field names of each message type that a compiled schema's own file declares, including nested
+    types.
     """
     types = list(descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1].message_type)
     for type in types:
@@ -76,8 +76,9 @@ def message_fields(descriptors: bytes) -> list[list[str]]:
 
 
 class ProtobufBodies:
-    """A reader that converts the bodies of messages with one compiled schema, of any message type, to a log's
-    columns.
+    """A reader that converts message bodies to a log's columns.
+
+    All bodies have the same compiled schema. Each body may have any of the schema's message types.
     """
 
     def __init__(self, log: Log, descriptors: bytes) -> None:
@@ -89,9 +90,9 @@ class ProtobufBodies:
         self._types = dict[tuple[int, ...], _MessageType | str]()
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Convert bodies to the log's columns.
+        """Convert the bodies of messages to the log's columns.
 
-        If a body is not a valid message, its columns are null, and the reason is returned.
+        If a body is not a valid message, the columns are null for this body, and the reason is returned.
         """
         parts, misfits = list[tuple[pa.Array, dict[str, pa.Array]]](), Misfits()
         nowhere = SchemaColumns(self._log, {}, {})
@@ -105,8 +106,8 @@ class ProtobufBodies:
             parts.append((places, columns))
         if len(parts) == 1 and len(parts[0][0]) == len(bodies):
             return parts[0][1], misfits
-        # Restore the original order of the bodies. A body without a message type is in no part, so its columns are
-        # null.
+        # Restore the original order of the bodies. A body without a message type belongs to no group, so its columns
+        # are null.
         places = pa.concat_arrays([pa.array([], pa.int64()), *(places for places, _ in parts)])
         order = pc.index_in(pa.array(range(len(bodies)), pa.int64()), value_set=places)
         made, _ = nowhere.columns({}, 0)
@@ -115,8 +116,10 @@ class ProtobufBodies:
         return made, misfits
 
     def _by_type(self, bodies: pa.Array, misfits: Misfits) -> Iterable[tuple[tuple[int, ...], pa.Array, pa.Array]]:
-        """Divide the bodies by message type; yield the type's path of indexes, the positions, and the remaining
-        bytes.
+        """Group the bodies by message type.
+
+        Yields, for each group, the path that identifies the message type, the positions of the bodies, and the bodies
+        without the path.
         """
         places = pa.array(range(len(bodies)), pa.int64())
         for _ in range(SHAPES):
@@ -187,7 +190,9 @@ class _MessageType:
         return made, {**unlike, **misfits}
 
     def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
-        """Read the fields of bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a valid message."""
+        """Read the fields of message bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a valid
+        message.
+        """
         messages = list(map(self._class.FromString, bodies.to_pylist()))
         return {name: field.values(messages) for name, field in self._fields.items()}
 
@@ -204,7 +209,10 @@ class _Field:
     kind: Kind
 
     def values(self, messages: list[Any]) -> pa.Array:
-        """Return the field's raw value per message; null if a message lacks the field and the schema has no default."""
+        """Return the field's raw value for each message.
+
+        The value is null if a message lacks the field and the schema has no default.
+        """
         name = self.field.name
         wrapped = self.field.message_type
         if wrapped is not None and wrapped.full_name == _TIMESTAMP:
@@ -239,7 +247,7 @@ class _Field:
 
 
 def _kind(field: FieldDescriptor) -> Kind | str:
-    """Return the kind of a field. If no column can hold its values, return a description for users instead."""
+    """Return the kind of a field. If no column can hold the field's values, return a description for users instead."""
     if field.is_repeated:
         return "a list or a map"
     if field.message_type is None:

@@ -22,7 +22,9 @@ class UnreadableSchemaError(Exception):
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The mapping from a log's columns to the fields from which they are read, and to the kinds of these fields."""
+    """The mapping from a log's columns to the schema fields from which they are read, and to the kinds of these
+    fields.
+    """
 
     log: Log
     fields: Mapping[str, str]
@@ -32,7 +34,7 @@ class SchemaColumns:
     def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
         """Match the log's columns with the fields `there`, a mapping from field name to kind.
 
-        If no column can hold a field's values, the field has a description instead of a kind.
+        If no column can hold a field's values, the mapping has a description for users instead of the field's kind.
 
         In a log of changes, the event time is not read from a field of the row. If there are mismatches,
         `UnreadableSchemaError` is raised, with a list of all mismatches.

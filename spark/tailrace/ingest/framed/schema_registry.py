@@ -52,7 +52,7 @@ class RegisteredSchema:
     """A schema from the schema registry: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
 
     `references` has the names and texts of the schemas to which this schema refers, directly or indirectly. In
-    `references`, a schema comes after the schemas to which it refers itself.
+    `references`, every schema comes after the schemas to which it refers.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""Define the supported kinds of catalog, and the properties with which pyiceberg and Spark open them.
+"""Define the supported kinds of catalog, and the properties with which pyiceberg and Spark open a catalog.
 
 The setting `catalog_uri` selects the kind: SQLite in a file, PostgreSQL, AWS Glue, or Iceberg's REST interface. In
 every kind, a commit is a compare-and-swap of the location of the table's metadata file. All commits rely on this
@@ -33,7 +33,7 @@ SQLite's default timeout is too short for a slow disk.
 
 _JDBC = {
     "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-    # pyiceberg also creates version V1 of the catalog's database schema.
+    # Spark uses version V1 of the catalog's database schema, because pyiceberg creates this version.
     "jdbc.schema-version": "V1",
 }
 
@@ -51,9 +51,7 @@ class CatalogKind:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists. The value is also True if only a remote service knows whether the catalog
-        exists.
-        """
+        """Whether the catalog exists. The value is also True if only a request to a remote service could show this."""
         return True
 
     @property
@@ -64,7 +62,8 @@ class CatalogKind:
     def open(self, storage: Mapping[str, str]) -> Catalog:
         """Open the catalog with pyiceberg.
 
-        The opened catalog determines whether a commit succeeded before it reports a failure (`make_commits_sure`).
+        Before the opened catalog reports that a commit failed, it checks whether the commit succeeded
+        (`make_commits_sure`).
         """
         raise NotImplementedError
 
@@ -179,8 +178,8 @@ class Rest(CatalogKind):
 
     @property
     def warehouse(self) -> dict[str, str]:
-        # The server identifies warehouses by name. The location of each table is passed when the table is created
-        # (`location`).
+        # A REST server identifies a warehouse by its name. The location of each table is passed to the server when the
+        # table is created (`location`).
         return _option("warehouse", self.settings.catalog_warehouse)
 
     def location(self, table: str) -> str:
@@ -204,9 +203,9 @@ class Rest(CatalogKind):
 
         limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
         within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
-        # Spark's catalog is configured by its Java class (`catalog-impl`), as for the other kinds of catalog.
-        # Otherwise, if the process has already used another kind of catalog, Spark would still use that catalog's
-        # class.
+        # Spark's catalog is configured by its Java class (`catalog-impl`), as for the other kinds of catalog. Without
+        # this property, a process that has already used another kind of catalog would use the Java class of that kind
+        # again.
         by = {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": self.settings.catalog_uri}
         return {**by, **self._asking, **within}
 
@@ -233,8 +232,8 @@ def catalog_kind(settings: Settings) -> CatalogKind:
 def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
     """Open the configured catalog with pyiceberg.
 
-    The opened catalog determines whether a commit succeeded before it reports a failure. If `makes` is set, a lake
-    without an id is given a new id. Raises `PlaceError` if the lake was copied or moved.
+    Before the opened catalog reports that a commit failed, it checks whether the commit succeeded. If `makes` is set, a
+    lake without an id is given a new id. Raises `PlaceError` if the lake was copied or moved.
     """
     remember_readers()
     there = catalog_kind(settings)
@@ -258,7 +257,7 @@ def storage_properties(settings: Settings) -> tuple[dict[str, str], dict[str, st
 def endpoint(service: str) -> str | None:
     """Return the address of an AWS-compatible service from the environment variables that AWS's tools also read.
 
-    Returns None if neither environment variable is set; the client then uses AWS's default address.
+    Returns None if these environment variables are not set; the client then uses AWS's default address.
     """
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 

@@ -1,4 +1,4 @@
-"""Write rows to Parquet files that are not yet part of a table, with the statistics that a commit needs.
+"""Write rows to Parquet files, which a later commit adds to a table; collect the statistics for this commit.
 
 pyiceberg's own write function turns a null list of structs into an empty list, so rows are passed directly to
 pyiceberg's file writer.
@@ -38,20 +38,20 @@ Readers can skip a row group by its statistics. A row group is always read by on
 WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
 """The Parquet writer's default properties, which limit the size of a column's dictionary and of a row group.
 
-A dictionary is limited by its number of bytes, a row group by its number of rows.
+The limit for a dictionary is a number of bytes. The limit for a row group is a number of rows.
 
 A table's own properties override these defaults. If a dictionary grows beyond its maximum size, the work of building it
-is wasted. For timestamps and amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and
-made the files larger.
+is wasted. Timestamps and amounts seldom repeat: for such columns, dictionaries of 2 MB took a third of the writing time
+and made the files larger.
 """
 
 
 MOST_FILES = 500
 """The maximum number of partitions, and therefore of files, that one write creates.
 
-If a table is partitioned by day, the limit allows rows of more than a year. If the rows belong to more partitions, they
-are written to a few files under an earlier partitioning of the table, which has no year, month, day or hour fields.
-Maintenance later moves these rows into their partitions.
+In a table that is partitioned by day, one write can therefore cover more than a year. If the rows belong to more
+partitions, they are written to a few files under an earlier partitioning of the table, which has no year, month, day or
+hour fields. Maintenance later moves these rows into their partitions.
 """
 
 
@@ -64,7 +64,7 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
-            # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`).
+            # The commit lists the file under the partitioning whose id is `file.spec_id` (`lake.catalog.transactions`).
             file.spec_id = spec.spec_id
             yield file
         return
@@ -112,7 +112,7 @@ def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> l
 
 
 _FEW = 16
-"""If the rows belong to at most this number of partitions, they are filtered once per partition.
+"""The maximum number of partitions for which the rows are filtered once per partition.
 
 If the rows belong to more partitions, they are sorted instead. If the rows of every partition are already adjacent,
 they are neither filtered nor sorted.
@@ -120,9 +120,7 @@ they are neither filtered nor sorted.
 
 
 def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return the index of the first row, and the index of each row whose values differ from the previous row's
-    values.
-    """
+    """Return index 0, and the index of each row whose values differ from the previous row's values."""
     ends = pc.unique(pa.concat_arrays([pc.run_end_encode(_whole(column)).run_ends for column in columns]))
     return pa.concat_arrays([pa.array([0], ends.type), ends.sort()[:-1]])
 
@@ -152,7 +150,7 @@ def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Chunked
 
 
 def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return each instant's year, month, day or hour as an integer that counts from 1970, as Iceberg does."""
+    """Return the year, month, day or hour of each instant, as an integer that counts from 1970, as in Iceberg."""
     if span in ("year", "month"):
         years = pc.subtract(pc.year(instants), 1970)
         return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))
@@ -186,8 +184,8 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
         key_metadata=None,
         **writer.result().to_serialized_dict(),
     )
-    # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`), even if the table's
-    # current partitioning has changed.
+    # The commit lists the file under the partitioning whose id is `file.spec_id` (`lake.catalog.transactions`), even if
+    # the table's current partitioning has changed.
     file.spec_id = spec.spec_id
     keep_checksum(file, output.checksum)
     return file

@@ -24,7 +24,7 @@ _HISTORY: Mapping[str, Any] = {
     "statistics": [],
     "partition_statistics": [],
 }
-"""Empty values for the fields of a table's metadata that list its commits."""
+"""Empty values for the metadata fields that list a table's commits."""
 
 
 @dataclass(frozen=True)

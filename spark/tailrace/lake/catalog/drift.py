@@ -45,9 +45,10 @@ def drift(lake: Lake, contract: Contract) -> Drift:
 
 
 def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of a definition's existing ledger and answers; return an empty list if it has no answers.
+    """Return the contracts of a definition's existing ledger table and answers table.
 
-    Only a definition with answers has tables whose columns contain accumulators.
+    The list is empty for a definition without answers, because the tables of such a definition have no accumulator
+    columns.
     """
     own = tables_of(definition)
     return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]

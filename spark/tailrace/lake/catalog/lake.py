@@ -56,7 +56,7 @@ PREFIX = "tailrace."
 """The prefix of the names of Tailrace's snapshot properties."""
 
 _TRIES = 20
-"""The maximum number of attempts at a metadata commit, such as a branch's move, when other commits interfere."""
+"""The maximum number of attempts at a metadata commit, such as moving a branch, if other commits interfere."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Lake:
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
         """Return a contract's table. A missing table is created, with `properties` in its first snapshot.
 
-        The table and its empty first snapshot are created in one commit. So every table has a snapshot from which a
-        branch can start, and which the next commit can require as the current snapshot. No reader sees a table without
-        its owner's properties.
+        The table and its empty first snapshot are created in one commit. So every table has a snapshot. A branch can
+        start from this snapshot, and the next commit can require it as the current snapshot. No reader ever sees the
+        table without `properties`.
         """
         if self.has(contract.table):
             return self.table(contract.table)
@@ -185,7 +185,8 @@ class Lake:
         name, place = (self.settings.namespace, table), self.table(table).location()
         (self.catalog.purge_table if self.settings.on_s3 else self.catalog.drop_table)(name)
         if not self.settings.on_s3:
-            # Purging the table would leave its folder, and would warn about each file that has already expired.
+            # The catalog's purge operation would leave the table's folder, and would warn about each file that has
+            # already expired.
             shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
@@ -204,12 +205,12 @@ class Lake:
         return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to snapshot `to` if the branch is at snapshot `expected`, or does not exist and `expected` is
-        None.
+        """Move a branch from snapshot `expected` to snapshot `to`; if `expected` is None, create the branch.
 
-        Raises `MovedError` if the branch is at another snapshot. If a commit to another branch interferes, the move is
-        tried again. If the catalog's reply is lost, the move counts as successful if the branch now contains the
-        snapshot.
+        Does nothing if the branch is already at snapshot `to`. Raises `MovedError` if the branch is at another snapshot
+        than `expected`, or exists although `expected` is None. If a commit to another branch interferes, the move is
+        tried again. If the catalog's reply is lost, the branch is checked: the move has succeeded if the branch now
+        contains snapshot `to`.
         """
         update = ref_update(branch, to, "branch")
         for _ in range(_TRIES):
@@ -253,7 +254,7 @@ class Lake:
         )
 
     def forget(self, table: str, snapshots: Collection[int]) -> None:
-        """Remove snapshots without a branch or tag from the table's metadata; the snapshots' files remain."""
+        """Remove from the table's metadata the given snapshots that have no branch or tag; their files remain."""
 
         def removed(loaded: Table) -> tuple[TableUpdate, ...]:
             named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
@@ -303,11 +304,10 @@ class Lake:
         return list(write_files(loaded, conform_rows(loaded, rows)))
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files and these properties to main if main is at snapshot `expected`; return the new
-        snapshot's id.
+        """Commit a change of files to main, with these properties; return the new snapshot's id.
 
-        Raises `MovedError` if main is at another snapshot. If the catalog's reply is lost but the commit is found on
-        main, the commit counts as successful.
+        The files that the change adds must already be written. Raises `MovedError` if main is not at snapshot
+        `expected`. If the catalog's reply is lost but the commit is found on main, the commit counts as successful.
         """
         loaded = self._expected(table, expected)
         own = {PREFIX + name: value for name, value in properties.items()}

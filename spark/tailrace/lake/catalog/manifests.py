@@ -36,7 +36,7 @@ _parsed_anew = avro.AvroFileHeader.get_schema
 
 def _schema(header: avro.AvroFileHeader) -> Schema:
     text = header.meta.get("avro.schema")
-    # pyiceberg's own function rejects a file without a schema.
+    # If a file has no schema, pyiceberg's own function is called, which rejects the file.
     return _parsed_anew(header) if text is None else _parsed(text)
 
 
@@ -46,7 +46,7 @@ def _parsed(text: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that takes schemas and types, so that it runs only once for the same argument objects."""
+    """Wrap a function of schemas and types so that the function runs only once for each set of argument objects."""
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:
@@ -61,9 +61,10 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Same:
-    """A schema that equals only itself; comparing schemas by their contents would take as long as resolving them.
+    """A wrapper of a schema. Two wrappers are equal only if they wrap the same schema object.
 
-    While this object refers to the schema, Python does not reuse the schema's `id()` for another object.
+    Comparing the contents of two schemas would take as long as resolving the schemas. While the wrapper refers to its
+    schema, Python does not reuse the schema's `id()` for another object.
     """
 
     def __init__(self, value: Any) -> None:

@@ -1,7 +1,7 @@
 """Access a catalog through Iceberg's REST interface, with timeouts and with errors that name the setting to correct.
 
-pyiceberg itself waits for a response without a time limit. It also raises errors of the connection or the server
-without an explanation.
+pyiceberg itself waits for a response without a time limit. pyiceberg also passes on the errors of the connection and of
+the server without an explanation.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RestClient(RestCatalog):
 
 
 class _Limited(HTTPAdapter):
-    """The connections of an HTTP session, with timeouts."""
+    """An HTTP adapter that adds timeouts to each request and explains errors."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
@@ -145,15 +145,15 @@ def _why(error: RequestException) -> str:
 
 
 def _code(answer: Response) -> str:
-    """Return the OAuth2 error code in a response, or the response's status code.
+    """Return the OAuth2 error code in a response, or the response's status code if there is no error code.
 
-    Other text of the response is left out, because it may contain the secret.
+    Other text of the response is left out, because that text may contain the secret.
     """
     found = re.search(r'"error"\s*:\s*"([a-z_]{1,40})"', answer.text)
     return found[1] if found else str(answer.status_code)
 
 
 def _message(answer: Response) -> str:
-    """Return the error message in a catalog's response, or the response's status code."""
+    """Return the error message in a catalog's response, or the status code if there is no message."""
     found = re.search(r'"message"\s*:\s*"([^"]{1,400})"', answer.text)
     return found[1] if found else str(answer.status_code)

@@ -1,4 +1,4 @@
-"""Define a lake in a fixed state: each table is loaded once, and its files are found with cached manifests.
+"""Define a lake in a fixed state: each table is loaded once, and cached manifests are used to find the table's files.
 
 While a page of the web interface is built, all its parts read the same state of the tables. The next page reads mostly
 the same manifests. A manifest never changes, so its entries stay in the cache until other entries need the room.
@@ -22,7 +22,9 @@ from tailrace.lake.catalog.lake import Lake
 
 
 class KeptManifests:
-    """A cache of the entries of recently read manifests, for at most `files` data files in all. It is thread-safe."""
+    """A cache of the entries of recently read manifests, for at most `files` data files in all. The cache is
+    thread-safe.
+    """
 
     def __init__(self, files: int) -> None:
         self.files = files

@@ -1,8 +1,8 @@
-"""Determine whether a commit succeeded before reporting a failure, so that the commit's outcome is seldom unknown.
+"""Before reporting that a commit failed, check whether it succeeded, so that the outcome is seldom unknown.
 
 If the reply to a commit is lost, the commit may have succeeded, or may still succeed. The client library may also have
 sent the commit twice. The server then rejects the second request because the first request has succeeded. pyiceberg
-would treat this as a failure and delete the files of the successful commit.
+would treat this rejection as a failure, and would delete the files of the successful commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SOONEST, _LATEST = 0.1, 5.0
 
 
 def make_commits_sure(catalog: Catalog) -> Catalog:
-    """Make a catalog determine the outcome of each commit before it reports a failure.
+    """Make a catalog check the outcome of a commit before the catalog reports that the commit failed.
 
     The catalog also keeps the times of commits in order, even if this machine's clock is wrong
     (`lake.metadata.commit_times`).
@@ -66,8 +66,8 @@ class _Commit:
         """Make the commit exactly once, and return the table's new metadata.
 
         A commit that adds a snapshot requires that its branch is at a certain snapshot. So the commit succeeds at most
-        once, even if it is sent several times. If a commit that adds no snapshot has an unknown outcome,
-        `CommitFailedException` makes the caller check the table.
+        once, even if it is sent several times. If a commit adds no snapshot and its outcome is unknown,
+        `CommitFailedException` is raised, and the caller has to check the table.
 
         Raises `CatalogError` if the outcome stays unknown because the catalog does not answer for too long.
         """
@@ -97,7 +97,7 @@ class _Commit:
         return type(self.catalog).commit_table(self.catalog, self.table, self.requirements, self.updates)
 
     def _looked(self, error: Exception) -> tuple[Table | None, Exception]:
-        """Load the table after the commit failed with `error`; return the table and this error.
+        """Load the table after the commit failed with `error`; return the table and `error`.
 
         If the catalog does not answer, return None and the new error. The commit's outcome is then still unknown.
         """

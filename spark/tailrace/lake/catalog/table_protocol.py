@@ -17,7 +17,7 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""The property in which a backfill's commit records the run and the range that it replaced
+"""The property in which a backfill's commit records the run and the range that the run replaced
 (`commit.range_replacement`).
 """
 
@@ -70,14 +70,17 @@ class Head:
 
 
 class Commit(NamedTuple):
-    """A commit of a table: its snapshot, and Tailrace's properties, of which another program's commit has none."""
+    """A commit of a table: its snapshot, and the properties that Tailrace set.
+
+    The commit of another program has no properties.
+    """
 
     snapshot: int
     properties: Mapping[str, str]
 
 
 def head_of_commits(commits: Sequence[Commit]) -> Head:
-    """Return the head of a branch whose commits are given, the latest first.
+    """Return the head of a branch from the list of the branch's commits, which begins with the latest commit.
 
     >>> head_of_commits([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
     Head(snapshot=3, properties={'epoch': '7'}, records=None)
@@ -98,9 +101,9 @@ class FileChange:
 class Tables(Protocol):
     """The tables of a lake. Every change is one atomic commit to one table.
 
-    A change with an expected snapshot raises `MovedError` if the branch is at another snapshot. The change was then not
-    made, unless it succeeded and only the reply was lost. So before trying again, look for the change among the table's
-    commits.
+    A change with an expected snapshot raises `MovedError` if the branch is at another snapshot. Usually, the change was
+    then not made. But the change may have succeeded if only the catalog's reply was lost. So before trying again, look
+    for the change among the table's commits.
     """
 
     @property
@@ -123,8 +126,7 @@ class Tables(Protocol):
         """List the retained commits of the main branch, the latest first."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to snapshot `to` if the branch is at snapshot `expected`, or does not exist and `expected` is
-        None.
+        """Move a branch from snapshot `expected` to snapshot `to`; if `expected` is None, create the branch.
 
         Does nothing if the branch is already at snapshot `to`.
         """
@@ -136,13 +138,16 @@ class Tables(Protocol):
         """Commit to main a snapshot that has these properties and changes no rows; return its id."""
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit already written files and these properties to main; return the new snapshot's id."""
+        """Commit a change of files to main, with these properties; return the new snapshot's id.
+
+        The files that the change adds must already be written.
+        """
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
         """Add to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table if it has many files; give up if another writer commits meanwhile."""
+        """Merge the files of a small table if there are many files; give up if another writer commits meanwhile."""
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """Read all rows of a small table; return the id of the snapshot that was read, and the rows."""

@@ -32,10 +32,10 @@ from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 
 class _Looking(Transaction):
-    """A transaction that builds its metadata once for each change; pyiceberg copies all metadata at every access.
+    """A transaction that builds the table's new metadata once for each change.
 
-    One commit accesses the metadata eight times. If the table has hundreds of snapshots, one copy takes longer than the
-    rest of the commit.
+    pyiceberg's own transaction copies all metadata at every access, and one commit accesses the metadata eight times.
+    If the table has hundreds of snapshots, one copy takes longer than the rest of the commit.
     """
 
     _made: tuple[object, TableMetadata] | None = None
@@ -64,7 +64,7 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # pyiceberg raises this error if another writer has committed to another branch of the table.
+        # pyiceberg's error names the sequence number if another writer has committed to another branch of the table.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error

@@ -1,10 +1,10 @@
 """Switch a table, in one commit, to another generation that was built in a separate table.
 
-The files with the new rows are listed only in the separate table. But they are written to a folder of the table itself,
-with the column ids that the columns will have in the table. So the switch moves no data: one commit gives the table the
-new columns and a snapshot of the written files. The commit fails if another commit was made meanwhile. Readers see
-either the whole old generation or the whole new generation. The old snapshot keeps its columns and gets a tag; a
-rollback makes the tagged snapshot current again in the same way.
+Before the switch, the files with the new rows are listed only in the separate table. The files are nevertheless already
+in a folder of the original table, and have the column ids that the original table will use. So the switch moves no
+data: one commit gives the original table the new columns, and a snapshot that lists the new files. The commit fails if
+another commit was made meanwhile. Readers see either the whole old generation or the whole new generation. The old
+snapshot keeps its columns and gets a tag. A rollback makes the tagged snapshot current again in the same way.
 
 The ledger table switches first, and its properties name the generation to which the answers table has to switch. If the
 process crashes before the answers have switched, the next process that calls `settle` switches the answers.
@@ -60,7 +60,9 @@ GENERATION = "tailrace.generation"
 """The table property with the generation of the run that built the table's contents."""
 
 MEANING = "tailrace.meaning"
-"""The table property that describes, in parts, what the definition computes (`model.definition.fingerprint`)."""
+"""The table property with a description of what the definition computes, as named parts
+(`model.definition.fingerprint`).
+"""
 
 FROM = "tailrace.from"
 """The ledger's table property that names the source of the ledger's present contents: a tag, or a separate table."""
@@ -128,10 +130,10 @@ def name_beside(pipeline: str, generation: int) -> str:
 
 
 def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
-    """Create an empty table `name` from a contract, so that the contract's own table can later take over its files.
+    """Create an empty table `name` from a contract; the contract's own table can later take over the new table's files.
 
     The new table has the partitioning and sort order of the contract's table. Raises `LakeError` if the contract lacks
-    a column of the table's sort order, or of the table's present or a former partitioning.
+    a column of this sort order, or of a present or former partitioning of the contract's table.
     """
     contract, target = apply_contract_file(contract, lake.settings.contracts), lake.table(contract.table)
     live = target.metadata
@@ -171,15 +173,15 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
 
 
 def _named_before(table: Table, column: int) -> str:
-    """Return the latest name of the column with id `column`, or the id as text if none of the table's schemas has
-    it.
+    """Return the latest name of the column with id `column`, or the id as text if no schema of the table has the
+    column.
     """
     names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
     return next((name for name in names if name), str(column))
 
 
 def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
-    """Return the schema with column ids: a column has the id of the column in `before` with the same name and type.
+    """Return the schema with column ids; a column that `before` has with the same name and type keeps its id.
 
     All other columns get new ids above `highest`, the highest id that was ever used. So an id is never used again for
     another column.
@@ -201,7 +203,7 @@ def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
 class Contents:
     """The contents of a snapshot: its manifests, its totals (such as the number of rows), and its columns.
 
-    `sequence` is the sequence number of the last commit to the table from which the snapshot was read.
+    `sequence` is the sequence number of the last commit to the snapshot's table.
     """
 
     manifests: tuple[ManifestFile, ...]

@@ -50,7 +50,7 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The planned changes of one table in `lake`.
+    """The planned changes of one table, which is or will be in the lake `lake`.
 
     `made` states whether the table exists; a stream creates a missing table. `withheld` is the reason why the table's
     columns must not change at present, or an empty text if they may change.
@@ -98,9 +98,9 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Return the reason why the columns of a ledger or of answers must not change at present, or an empty text.
+    """Return the reason why the columns of a ledger or of answers must not change now, or an empty text if they may.
 
-    The definition determines the columns of its ledger and answers. For all other tables, the result is empty.
+    The definition determines the columns of its ledger and answers. For all other tables, the returned text is empty.
     """
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
@@ -115,10 +115,10 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The result of changing one table in `lake`: `done` has the changes that were made.
+    """The result of changing one table of the lake `lake`: `done` has the changes that were made.
 
     `left` has the changes that were not made. `withheld` is the reason why the table's columns were not changed, or an
-    empty text.
+    empty text if they were allowed to change.
     """
 
     lake: Lake
@@ -147,7 +147,8 @@ def evolve_table(
     """Change one live table to match its contract.
 
     Destructive changes are made only if `destructive` is set. `withheld` returns the reason why the table's columns
-    must not change, or an empty text. Raises `MovedError` if other commits to the table make every attempt fail.
+    must not change, or an empty text if they may change. Raises `MovedError` if other commits to the table make every
+    attempt fail.
     """
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
 
@@ -164,7 +165,9 @@ def evolve_table(
 
 
 def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
-    """Load a table, and plan and make its changes; if another commit interferes, load the table and plan again."""
+    """Load a table and call `attempt` with the table; if another commit interferes, load the table and call it
+    again.
+    """
     for _ in range(TRIES):
         with suppress(MovedError):
             return attempt(lake.table(name))
@@ -182,7 +185,7 @@ def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
 
 
 def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
-    """Make the changes `doing` of a loaded table in one commit.
+    """Apply the changes `doing` to a loaded table in one commit.
 
     Raises `MovedError` if the table's columns or layout have changed since the table was loaded.
     """
@@ -274,9 +277,9 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 def widen(lake: Lake, definition: Definition) -> None:
     """Add the accumulator columns that a definition's tables from an earlier version of Tailrace lack.
 
-    Existing columns stay and are still read: totals keep using these columns as long as the values fit (rule X7).
-    Raises `OtherDefinitionError` if the tables were written by a definition that computes something else; such tables
-    are not changed. Raises `MovedError` if other commits to a table make every attempt fail.
+    Existing columns are kept. Totals continue to use an existing column as long as the values fit (rule X7). Raises
+    `OtherDefinitionError` if the tables were written by a definition that computes something else; such tables are not
+    changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """
     for stage in chain(definition):
         ledger = ledger_name(stage.name)

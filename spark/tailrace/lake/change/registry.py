@@ -1,8 +1,9 @@
 """Maintain the registries of ids that computations in several regions share (`model.definition.once`).
 
 A registry is a table in a namespace that all regions share, like the IdRegistry of Photon. A computation appends its
-claims to its own branch of the registry's table. The computation publishes the claims only if the table is still at the
-snapshot in which it looked up existing claims. So no two computations claim the same id (rule X1).
+claims to its own branch of the registry's table. The computation first looks up existing claims in the table's current
+snapshot. The computation publishes its own claims only if this snapshot is still current. So no two computations claim
+the same id (rule X1).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def registry_contracts(definition: Definition) -> list[Contract]:
 
 
 class Registry:
-    """A registry in which one computation claims ids; `token` is the token of the computation's ledger lease.
+    """A registry in which one computation claims ids; `token` belongs to the lease of the computation's ledger.
 
     Only the writer with the latest token should claim ids. If a writer that has lost the lease claims an id, this does
     no harm: the id still belongs to the same computation, and the ledger decides which claims count.
@@ -58,7 +59,7 @@ class Registry:
         return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 
     def start(self) -> int | None:
-        """Base the next commit on main's current snapshot, and return this snapshot's id.
+        """Base the next commit on the current snapshot of the branch main, and return this snapshot's id.
 
         The caller looks up existing claims in this snapshot, and publishes new claims on top of it.
         """

@@ -3,8 +3,8 @@
 All tables and views of the lake, in all namespaces, are changed. A new version of each file that refers to other files
 is written next to the old file (`lake.metadata.moved_files`). Then one transaction of the catalog's database switches
 all tables to the new metadata, and the lake gets a new id. If a relocation is interrupted before the transaction,
-nothing has changed. If it is interrupted after the transaction, only the new id is missing. In both cases, run the
-relocation again.
+nothing has changed. If a relocation is interrupted after the transaction, only the new id is missing. After any
+interruption, run the relocation again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Relocation:
 def relocate(settings: Settings) -> Relocation:
     """Make a lake's tables refer to the files at the lake's present location, and give the lake a new id.
 
-    Raises `RelocationError` if this is impossible, and `PlaceError` if a file is missing.
+    Raises `RelocationError` if the lake cannot be relocated, and `PlaceError` if a file is missing.
     """
     folder = Path(settings.warehouse)
     catalog = _catalog(settings, folder)
@@ -80,13 +80,15 @@ def relocate(settings: Settings) -> Relocation:
 
 
 def _former(before: LakeNote, named: Iterable[str]) -> list[str]:
-    """List all paths of a lake's old folder, because its tables may refer to the folder through symbolic links."""
+    """List all paths by which a lake's tables may refer to its old folder, including paths with symbolic links."""
     real = {before.real, os.path.realpath(before.place)}
     return list(dict.fromkeys([before.place, before.real, *(one for one in named if os.path.realpath(one) in real)]))
 
 
 def _renamed(session: Session, renaming: Renaming) -> int:
-    """Switch each table and view of the lake to its new metadata in an open transaction; return their count."""
+    """Switch the lake's tables and views to their new metadata in an open transaction; return how many were
+    switched.
+    """
     tables = 0
     for row in session.query(IcebergTables).all():
         old = row.metadata_location

@@ -1,10 +1,10 @@
 """Restore tables to an epoch, which is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
 
-An epoch consists of one commit of the log and one commit of each ledger that reads the log, published in this order. So
-the snapshots that were current at the end of one epoch belong together. They contain the state of all stages, and all
-records that are in transit from one stage to the next. Each table is restored by one commit that changes only metadata;
-a tag keeps the table's former contents. The next stream folds the later epochs again from the log. If the log is also
-restored, the stream reads these epochs again from the source.
+An epoch consists of one commit to the log and one commit to each ledger that is computed from the log, in this order.
+So the snapshots that were current at the end of one epoch belong together. They contain the state of all stages, and
+all records that are in transit from one stage to the next. Each table is restored by one commit that changes only
+metadata; a tag keeps the table's former contents. The next stream folds the later epochs again from the log. If the log
+is also restored, the stream reads these epochs again from the source.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Restoration:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A table's commits up to the end of an epoch, and the `undone` commits after this epoch.
+    """A table's commits up to the end of an epoch, and the commits after this epoch, which are `undone`.
 
-    Both lists begin with the latest commit. `before` is the table's present epoch.
+    In both lists, the latest commit is first. `before` is the table's present epoch.
     """
 
     table: str
@@ -77,12 +77,12 @@ class _Cut:
 def restore(
     lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
 ) -> list[Restoration]:
-    """Restore definitions with all their stages to the end of an epoch; if `log`, also restore the log.
+    """Restore definitions with all their stages to the end of an epoch; if `log` is set, also restore the log.
 
-    If the log is restored, the next stream reads the log's source again from the end of this epoch. Restoring fences
-    off the definitions' streams: such a stream drops the definitions, or stops if the log is restored. A table that has
-    not yet reached the epoch is not changed. If a restore is interrupted, another call completes it. Raises
-    `RestoreError` if a table no longer has the epoch's snapshot.
+    If the log is restored, the next stream reads the log's source again from the end of this epoch. The streams that
+    fold these definitions are fenced off: such a stream drops the definitions or, if the log is restored, stops. A
+    table that has not yet reached the epoch is not changed. If a restore is interrupted, another call completes it.
+    Raises `RestoreError` if a table no longer has the epoch's snapshot.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
@@ -95,7 +95,8 @@ def restore(
         _cut(lake, table, epoch)
     done: list[Restoration] = []
     with ExitStack() as leases:
-        # The log is restored first. Otherwise a stream could publish a new epoch, which a stage could fold.
+        # The log is restored first. Otherwise, a stream could publish a new epoch of the log while stages are restored,
+        # and a stage could fold this epoch.
         for table in logs:
             lease = Lease.take(lake, table)
             leases.callback(lease.close)

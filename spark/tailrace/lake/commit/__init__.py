@@ -1,1 +1,1 @@
-"""Commit safely: branches, leases, runs, the properties that describe epochs, and the expiry of old snapshots."""
+"""Commit to tables safely: define branches, leases, runs, epoch properties, and the expiry of old snapshots."""

@@ -32,7 +32,9 @@ class Follows(Protocol):
 
 @dataclass
 class Unfollowed:
-    """A follower that does nothing. It is used for a ledger without answers, such as the ledger of a map definition."""
+    """A follower that does nothing. This follower is used for a ledger without answers, such as the ledger of a map
+    definition.
+    """
 
     lake: Tables
     name: str
@@ -80,7 +82,8 @@ class Following(ABC):
         """Merge the ledger's new rows; return the ledger snapshot up to which the answers are current.
 
         `fresh` is a ledger snapshot whose windows have no rows in the answers yet. If `fresh` is the only new snapshot,
-        its rows are appended. An append then has the same result as a merge and is cheaper.
+        its rows are appended. For windows without rows in the answers, an append has the same result as a merge, and is
+        cheaper.
         """
         head, snapshot = self._followed(fresh)
         self.lake.tell(AnswersAdvanced(self.name, head.number("epoch")))

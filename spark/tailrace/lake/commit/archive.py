@@ -28,11 +28,11 @@ from tailrace.model.base.time import instant, moment
 
 @dataclass(frozen=True)
 class ArchivedCommit:
-    """A commit to a table's main branch: its properties, and the number `added` of rows that the commit added.
+    """A commit to a table's main branch: its properties, and `added`, the number of rows that the commit added.
 
     `sequence` is Iceberg's sequence number, and `at` is the commit's time in microseconds. `added` is 0 if the commit
-    only rewrote existing rows. `proof` has the commit's digest and those entries of Iceberg's summary that are needed
-    to check which program made the commit (`PROOF`).
+    only rewrote existing rows. `proof` has the commit's digest. `proof` also has those entries of Iceberg's summary
+    that are needed to check which program made the commit (`PROOF`).
     """
 
     snapshot: int
@@ -105,8 +105,8 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     """Read the commits of a table's main branch: first the archived commits, then the commits of existing snapshots.
 
-    `until` is the last snapshot to read, by default the current snapshot. Only the commits of the latest generation are
-    returned.
+    `until` is the id of the last snapshot whose commit is read; by default, it is the current snapshot. Only the
+    commits of the latest generation are returned.
     """
     loaded = lake.table(table)
     # The snapshots are read before the archive. So even if a snapshot expires in between, its commit is found.
@@ -136,8 +136,8 @@ def _whole(found: list[ArchivedCommit]) -> bool:
     """Return True if no commit is missing: the first commit of the table is present, and each commit follows the
     previous one.
     """
-    # A snapshot without a parent may have lost its parent, so the sequence number shows whether it is the table's first
-    # snapshot.
+    # A snapshot without a parent may have lost its parent, so only the sequence number shows whether a snapshot is the
+    # table's first.
     first = bool(found) and (found[0].sequence == 1 or BEGINS in found[0].properties)
     return first and all(later.follows(earlier) for earlier, later in itertools.pairwise(found))
 

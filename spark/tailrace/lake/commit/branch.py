@@ -1,10 +1,10 @@
 """Publish commits by one protocol, although files are written in two different ways (rules X1 and X2).
 
-Spark writes to the writer's own branch, and then main is moved to this branch. This process, and the Python workers of
-Spark's executors, write files that are not yet part of the table; then one commit adds the files to main. In both ways,
-publishing succeeds only if main has not moved since the writer started. So a writer publishes nothing if another writer
-has moved main first. The branch is created in the table when Spark first writes to it; a writer without Spark never
-creates its branch.
+Spark writes to the writer's own branch, and then main is moved to the snapshot of this branch. This process, and the
+Python workers of Spark's executors, write files that are not yet part of the table; then one commit adds the files to
+main. With either way of writing, publishing succeeds only if main has not moved since the writer started. So a writer
+publishes nothing if another writer has moved main first. The writer's branch is created when Spark first writes to the
+table; a writer without Spark never creates a branch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass
 class Branch:
-    """The branch with a writer's next commit to one table; `base` is main's snapshot on which the commit is built."""
+    """A writer's branch of one table, for the writer's next commit; `base` is main's snapshot on which the commit is
+    built.
+    """
 
     lake: Tables
     table: str
@@ -43,18 +45,16 @@ class Branch:
     def start(self, head: Head | None = None) -> Head:
         """Base the next commit on `head`, or on main's current head if `head` is None; return this head.
 
-        If a writer has based decisions on a head of main, the writer has to pass this head, because the decisions do
-        not take later commits into account. Files that are waiting to be published can still be published afterwards;
-        rows that Spark has written to the branch have to be written again.
+        If the writer has based decisions on a certain head of main, the writer has to pass this head, because the
+        decisions do not take later commits into account. Files that are waiting to be published stay usable. Rows that
+        Spark has written to the branch have to be written again.
         """
         head = head or self.lake.head(self.table)
         self.base, self._opened = head.snapshot, False
         return head
 
     def open_for_spark(self) -> str:
-        """Move the writer's branch to `base`, so that Spark can write to it once; return the branch's name in Spark
-        SQL.
-        """
+        """Move the branch to snapshot `base`, for one write by Spark; return the branch's name in Spark SQL."""
         self._there = self._opened = True
         self._waiting = None
         self._moved_to(self.base)
@@ -102,8 +102,8 @@ class Branch:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
             except MovedError:
-                # If the catalog's reply to a first request was lost, that request may have moved main. A second request
-                # then fails.
+                # If the catalog's reply to a first request was lost, that request may have moved main. The second
+                # request then fails, although the commit is on main.
                 if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
                     self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
                     raise
@@ -131,8 +131,8 @@ class Branch:
     def _landed(self, properties: Mapping[str, str]) -> int | None:
         """Return the snapshot of a commit that is later than the base and has exactly these properties.
 
-        Returns None if there is no such commit. A commit with exactly these properties was made by this writer, and
-        only the catalog's reply was lost.
+        Returns None if no later commit has exactly these properties. If such a commit exists, this writer made the
+        commit, and only the catalog's reply was lost.
         """
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
         return next((commit.snapshot for commit in above if commit.properties == properties), None)

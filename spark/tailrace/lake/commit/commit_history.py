@@ -33,7 +33,7 @@ class ForeignCommit:
 
 @dataclass(frozen=True)
 class CommitHistory:
-    """The result of checking the `count` commits on a table's main branch.
+    """The result of checking the commits on a table's main branch; `count` is the number of these commits.
 
     `accepted` has the foreign commits that a user has accepted, and `foreign` has all other foreign commits.
     `compactions` is the number of compactions by Spark or another program.

@@ -36,7 +36,7 @@ The value is the text of an `engines.choose.Choice`.
 """
 
 ONWARD = "onward"
-"""The property of a ledger's commit with the watermark for the readers of the ledger after this epoch (rule T3)."""
+"""The property of a ledger's commit with the watermark that readers of the ledger have after this epoch (rule T3)."""
 
 _SET_ASIDE = "set_aside"
 """The property of a ledger's commit with the number of records that were set aside in all epochs so far (rule X7)."""
@@ -53,18 +53,18 @@ DUPLICATES = "duplicates"
 FOLDER = "folder"
 """The property of a log's commit with the counts of changed, moved and hidden files in its landing folder, as JSON.
 
-The property is missing if there are no such files.
+The property is missing if the folder has no changed, moved or hidden files.
 """
 
 NEAR = "near_names"
 """The property of a log's commit that maps each dropped field to a missing column of almost the same name, as JSON.
 
-The property is missing if there are no such fields.
+The property is missing if no dropped field has almost the name of a missing column.
 """
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""Two properties: the generation of the windows that an epoch creates (V2), and the digest of what a definition
+"""Two properties: the generation of the windows that an epoch creates (V2), and the digest of what the definition
 computes.
 """
 
@@ -88,8 +88,7 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read the epoch from a commit's properties. A missing property gets the value that it has before the first
-        epoch.
+        """Read the epoch from a commit's properties. A missing property has the same value as before the first epoch.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -136,13 +135,14 @@ def clock_properties(clock: Clock) -> dict[str, str]:
 
 
 def epoch_commits(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """Read all epochs of a log or a ledger from its commits' properties; commits whose snapshots have expired are
-    included.
+    """Read all epochs of a log or a ledger from its commits' properties.
+
+    Commits whose snapshots have expired are included.
     """
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
-        # The first commit with an epoch's properties is the epoch's own commit; later commits outside the stream repeat
-        # them.
+        # The first commit with an epoch's properties is the epoch's own commit. Later commits outside the stream repeat
+        # these properties.
         if CLOCK[1] in one.properties:
             found.setdefault(int(one.properties["epoch"]), EpochCommit.of(one.properties))
     return found
@@ -154,7 +154,7 @@ def processing_times(lake: Lake, table: str) -> dict[int, int]:
 
 
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
-    """Return the last epoch that all of these logs have, because each epoch covers all logs.
+    """Return the last epoch that is complete, which means that every given log has a commit for this epoch.
 
     Returns -1 if one of the logs has no epoch yet. If another stream lands only one of the logs for a while, this log
     is ahead of the other logs. Raises `LakeError` if a log does not exist.
@@ -165,15 +165,16 @@ def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
 def carry_forward(lake: Lake, table: str) -> None:
     """If the latest commit is foreign, repeat the properties of Tailrace's last commit in a new commit (rule X3).
 
-    The table's current snapshot then has these properties, so they are not lost when older snapshots expire. Spark's
-    maintenance operations, for example, make foreign commits.
+    The table's current snapshot then has these properties. So the properties are not lost when older snapshots expire.
+    Spark's maintenance operations, for example, make foreign commits.
     """
     while True:
         loaded = lake.table(table)
         current, head = loaded.current_snapshot(), head_of(loaded)
         if current is None or not head.properties or properties_of(current):
             return
-        # If another writer commits first, look again: the new commit may have the properties, or may also be foreign.
+        # If another writer commits first, look again: the other writer's commit may have the properties, or may also be
+        # foreign.
         with suppress(MovedError):
             lake.mark(table, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return

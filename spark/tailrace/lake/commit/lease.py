@@ -1,8 +1,8 @@
-"""Ensure that each log and pipeline has only one streaming writer, by a lease: a fencing token in the table (rule X1).
+"""Allow each log and each pipeline only one streaming writer, which holds a lease on the table (rule X1).
 
-To take the lease, a writer commits an empty snapshot with the next token to main. When a writer with an older token
-publishes, it finds that main has moved, reads the newer token, and stops. None of this writer's unpublished rows are on
-main (MillWheel, 5.3).
+A lease is a fencing token that is recorded in the table. To take the lease, a writer commits an empty snapshot with the
+next token to main. When a writer with an older token publishes, it finds that main has moved, reads the newer token,
+and stops. None of this writer's unpublished rows are on main (MillWheel, 5.3).
 
 A backfill of open windows borrows the lease at an epoch boundary. The backfill also takes the next token, but its
 commit names the token of the stream that lends the lease. The stream waits, takes the lease back, and continues from
@@ -25,7 +25,7 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The property with the lender's token; it remains until the lender takes the lease back or another writer takes it."""
+"""The property with the lender's token; it remains until the lender or another writer takes the lease."""
 
 BORROWER = "borrower"
 """The property with the id of the run that has borrowed the lease; it remains until the run returns the lease."""
@@ -48,8 +48,8 @@ PATIENCE = 60.0
 """The maximum time in seconds that a writer waits for a borrower to return the lease."""
 
 TRIES = 3
-"""The maximum number of times that a run borrows a lease, if a stream takes the lease each time before the run is
-done.
+"""The maximum number of times that a run borrows a lease, if a stream takes the lease each time before the run has
+finished.
 """
 
 _POLL = 0.1
@@ -72,8 +72,8 @@ class Lease:
     def take(cls, lake: Tables, table: str, landing: Lease | None = None) -> Lease:
         """Take the lease of a table, even if another writer holds the lease.
 
-        `landing` is the log's lease, if the same stream holds the log's lease. If two streams that land the same log
-        start at the same time, the stream that holds the log's lease gets all leases. The other stream raises
+        `landing` is the log's lease, or None if this writer does not hold the log's lease. If two streams that land the
+        same log start at the same time, the stream that holds the log's lease gets all leases. The other stream raises
         `FencedError` when it reaches a table whose lease was taken together with the log's lease.
         """
         token = None if landing is None else landing.token
@@ -138,7 +138,8 @@ class Lease:
         )
 
     def publish(self, properties: Mapping[str, str]) -> int:
-        """Publish the branch's commit, which has these properties; return the commit's snapshot id.
+        """Publish the commit that is prepared on the branch, with the given properties; return the commit's snapshot
+        id.
 
         Raises `FencedError` if another writer has taken the lease, `LentError` if a run has borrowed the lease
         (`regain`), and `MovedError` if a backfill or maintenance has committed to the table. After `MovedError`, the
@@ -153,8 +154,7 @@ class Lease:
             raise
 
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
-        """Publish the branch's epoch; if another writer has moved main, call `again` to write the epoch on the new
-        snapshot.
+        """Publish the epoch on the branch; if another writer has moved main, call `again` to write the epoch again.
 
         `again` is not called if the written files can be published without writing them again. Returns False if a run
         has borrowed the lease; the caller then recomputes the epoch from the run's result (rule X4). Raises

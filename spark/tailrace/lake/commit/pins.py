@@ -23,8 +23,8 @@ def pin_snapshots(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[N
 
     `snapshots` maps the name of a table to a snapshot's id. Raises `LakeError` if a snapshot has already expired.
     """
-    # A pin gets at least the time of its snapshots. Otherwise, if this machine's clock is slow, maintenance would
-    # remove the pin at once.
+    # A pin's time must not be earlier than the latest commit of its table. Otherwise, if this machine's clock is slow,
+    # maintenance would remove the pin at once.
     now = max([now_milliseconds(), *(last_time(lake.table(table).metadata) for table in snapshots)])
     name = f"pin_{now}_{uuid.uuid4().hex[:8]}"
     done = []

@@ -1,10 +1,10 @@
-"""Replace the answers in a range of windows by a run's results, while a stream and other runs may be running.
+"""Replace the answers in a range of windows with a run's results, while a stream and other runs may be running.
 
 A run's commit names the range that the run replaced (rules V4 and X4). The run computes the difference between its
 results and the answers at one snapshot of the ledger. The difference is correct only if no other run has replaced a
 part of the range since this snapshot. So before each commit, the run searches the ledger's commits, up to main's
-current snapshot, for other runs in the range. Its own commit is based on this current snapshot, and fails if main has
-moved. If another run has replaced a part of the range, the run computes the difference again. The engine (DuckDB or
+current snapshot, for other runs in the range. The run's own commit is based on this current snapshot, and fails if main
+has moved. If another run has replaced a part of the range, the run computes the difference again. The engine (DuckDB or
 Spark) computes the difference and writes its rows.
 """
 
@@ -29,7 +29,7 @@ RUN = "run"
 """The property with the id of the run that made a commit."""
 
 COUNTS = ("changed", "untouched", "retracted")
-"""The kinds of windows that a run counts: windows that it output (again), left unchanged, or only retracted."""
+"""The kinds of windows that a run counts: windows that were output (again), left unchanged, or only retracted."""
 
 
 class RangeDifference(Protocol):
@@ -51,15 +51,17 @@ class ReplacingEngine(Protocol[D]):
         """
 
     def compute(self, run: Run, pinned: Head) -> D:
-        """Compute the difference, in the run's range, between the log's results at the epoch of `pinned` and the
-        answers.
+        """Compute the difference, in the run's range, between the answers and the results that are computed from the
+        log.
+
+        The log is read up to the epoch of the ledger's commit `pinned`.
         """
 
     def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         """Append the rows of a difference to a branch, in a commit with these properties."""
 
     def published(self, found: D, snapshot: int) -> None:
-        """Bring the answers up to date after the ledger's commit `snapshot` has added the difference."""
+        """Bring the answers up to date after the ledger commit with id `snapshot` has added the difference."""
 
     def forget(self, found: D) -> None:
         """Release the resources of a computed difference."""
@@ -156,7 +158,7 @@ class RangeReplacement(Generic[D]):
             return EndedRun(self.runs.note(run, status="committed", **counts), counts)
 
     def _beside(self, branch: Branch, run: Run, computed: D, pin: _Pin) -> int | None:
-        """Publish a run's rows without a lease; if the stream has committed meanwhile, add the same rows after its
+        """Publish a run's rows without a lease; if another writer commits first, publish the same rows after that
         commit.
 
         Returns None if another run has already replaced a part of the range.

@@ -1,11 +1,11 @@
 """Find the snapshots of a table that may be removed (rule X3).
 
-The main branch keeps Tailrace's last commit with properties, and all later commits. It keeps the snapshots from which
-answers still have to read panes, or from which a log still has to read rows of a control table. It also keeps the
-snapshots that were current within the configured retention time, so that readers of these snapshots can finish. A
-snapshot with a branch or a tag is kept, too, because it belongs to a writer, to a running backfill, or to a reader's
-pin. If the main branch keeps a snapshot, it also keeps all later snapshots. So the removed snapshots are the oldest
-snapshots of main, and the unpublished snapshots of writers that have given up.
+The main branch keeps Tailrace's last commit with properties, and all later commits. The main branch also keeps every
+snapshot that a reader still needs: answers read panes from snapshots of a ledger, and a log reads rows from snapshots
+of a control table. Snapshots that were current within the configured retention time are kept, so that readers of these
+snapshots can finish. A snapshot with a branch or a tag is kept, too, because it belongs to a writer, to a running
+backfill, or to a reader's pin. If the main branch keeps a snapshot, it also keeps all later snapshots. So the removed
+snapshots are the oldest snapshots of main, and the unpublished snapshots of writers that have given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tailrace.lake.metadata.commit_times import running_times
 
 @dataclass(frozen=True)
 class Removal:
-    """The snapshots to remove: `cut` has the oldest part of main, and `removed` has the ids of all removed snapshots.
+    """The snapshots to remove: `cut` has the oldest snapshots of main, and `removed` has the ids of all removed
+    snapshots.
 
     The snapshots in `cut` are archived before they are removed. A snapshot in `cut` that has a branch or a tag is not
     removed.
@@ -40,26 +41,27 @@ def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
-    # A snapshot remains current until the next snapshot is committed, even if this takes very long. A commit never
-    # counts as older than its parent, even if a wrong clock gave it an earlier time.
+    # A snapshot remains current until the next snapshot is committed, even if the next commit is made much later. A
+    # commit never counts as older than its parent, even if a wrong clock gave it an earlier time.
     aged = sum(1 for at in [*running_times(main[::-1])][1:] if at >= before)
     return _going(table, main, aged, needed, before)
 
 
 def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
-    """Find main's snapshots other than its latest `most` snapshots, and the unpublished snapshots that no branch
-    has.
+    """Find the removable snapshots: main's older snapshots, and unpublished snapshots without a branch.
+
+    The latest `most` snapshots of main are kept. On main, the snapshots in `needed` and all snapshots after them are
+    also kept.
     """
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)
 
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Removal:
-    """Find the snapshots to remove if main keeps at least its snapshots up to index `last` (index 0 is the latest
-    snapshot).
+    """Find the snapshots to remove. Main keeps at least its latest snapshots, from index 0 to index `last`.
 
-    Snapshots that are not on main are removed if they are older than `before`, in milliseconds. If `before` is None,
-    all snapshots that are not on main are removed.
+    A snapshot that is not on main is removed if it is older than `before` (in milliseconds), and if no branch or tag
+    keeps it. If `before` is None, the age of such a snapshot does not matter.
     """
     spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
@@ -82,9 +84,10 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
 
 
 def snapshots_needed_by(lake: Lake, reader: str, named: str) -> list[int]:
-    """Return a list with the last snapshot that the table `reader` has read, from property `named` of its last commit.
+    """Return a list with the id of the last snapshot that the table `reader` has read.
 
-    The list is empty if the reader does not exist, or has not read a snapshot yet.
+    The id is the value of the property `named` in the reader's last commit. The list is empty if the reader does not
+    exist, or has not read a snapshot yet.
     """
     if not lake.has(reader):
         return []

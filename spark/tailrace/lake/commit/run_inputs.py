@@ -1,6 +1,6 @@
 """Record, for each run, which runs of its input definitions the run has seen.
 
-This ensures that no correction is lost in later stages.
+With this record, Tailrace finds later stages that lack a correction, so that no correction is lost.
 
 If a backfill corrects closed windows, or rows of a map or a join, a stream does not pass these corrections on to later
 stages. A later stage gets these corrections only if a run computes this stage again. Each run therefore records which
@@ -87,7 +87,7 @@ class RunInputs:
         return as_text({name: self._seen[name] for name in read if name in self._seen})
 
     def add(self, stage: Definition, runs: Iterable[Run]) -> None:
-        """Add the backfill's runs of a stage, so that runs of later stages record the committed ones as seen."""
+        """Add the backfill's runs of a stage, so that the runs of later stages record the committed runs as seen."""
         committed = [run.generation for run in runs if run.status == "committed"]
         self._seen[stage.name] = self._seen.get(stage.name, SeenRuns()).and_of(committed)
 
@@ -119,7 +119,8 @@ def _runs(lake: Lake, name: str) -> list[Run]:
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
     """Return the backfills whose commit is in the ledger.
 
-    A backfill that was killed after its commit, but before its row was marked as committed, is included.
+    A backfill that was killed after its commit, but before its row in the table of runs was marked as committed, is
+    included.
     """
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]

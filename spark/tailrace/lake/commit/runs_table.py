@@ -1,4 +1,4 @@
-"""Maintain the table of runs: each run has a range of event time that it computes, and a generation (V2, V4)."""
+"""Maintain the table of runs: each run has a generation, and a range of event time that the run computes (V2, V4)."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Runs:
         Runs that start at the same time get different generations (rule V2).
         """
         self.lake.ensure(runs_contract(self.pipeline))
-        # Every run reads the table and adds two files. The small files are merged before the new run is added, because
-        # a merge that fails after the run's commit would make the run fail.
+        # Every run reads the table of runs, and adds two files to this table. The small files are merged before the new
+        # run is added, because a merge that fails after the run's commit would make the run fail.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -98,7 +98,7 @@ class Runs:
         return self.renew(draft)
 
     def renew(self, run: Run) -> Run:
-        """Add a row to the table that gives a run a new generation, above the generations of all other runs."""
+        """Give a run a new generation, above the generations of all other runs, by adding a row to the table."""
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
@@ -128,7 +128,9 @@ class Runs:
         return expected, max((row["generation"] for row in rows), default=0)
 
     def give_way(self, run: Run, above: Run) -> Run:
-        """Record that a run changed nothing because the run `above`, of a higher generation, covers its range."""
+        """Record that `run` changed nothing because `above`, a run of a higher generation, covers the range of
+        `run`.
+        """
         note = f"generation {above.generation} (run {above.run}) covers the range"
         return self.note(run, status="gave_way", reason=note)
 
@@ -147,8 +149,8 @@ class Runs:
 
 
 def _after(last: datetime | None) -> datetime:
-    """Return the time for a run's next row. It is always later than `last`, because readers use only the latest row of
-    a run.
+    """Return the time for a run's next row. This time is always later than `last`, because readers use only the latest
+    row of a run.
     """
     now = datetime.now(UTC)
     return now if last is None else max(now, last + timedelta(microseconds=1))

@@ -57,8 +57,8 @@ class ControlTable:
     def new_rows(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return the rows that were added since the log's last commit, and a property for the log's next commit.
 
-        `properties` are the properties of the log's last commit. The returned property, `seen`, names the snapshot that
-        was read now.
+        `properties` are the properties of the log's last commit. The name of the returned property is `seen`, and its
+        value is the id of the snapshot that was read now.
         """
         if not self.lake.has(self.table):
             return [], {}
@@ -115,7 +115,7 @@ class Completions(ControlTable):
         """Return the times up to which the input was newly declared complete, and the properties for the log's next
         commit.
 
-        The times are in microseconds; their keys are partitions, or None for the whole log. `properties` are the
+        The times are in microseconds. The keys are partitions, or None for the whole log. `properties` are the
         properties of the log's last commit, which record the declarations that a stream has already read.
         """
         rows, seen = self.new_rows(properties)

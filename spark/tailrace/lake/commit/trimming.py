@@ -17,7 +17,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Definition
 
 LEFT = 5
-"""The divisor of the maximum number of snapshots: trimming keeps the latest `most_snapshots / LEFT` snapshots."""
+"""A divisor. If a table has more than `most_snapshots` snapshots, trimming keeps the latest `most_snapshots / LEFT`."""
 
 
 class Trimming:
@@ -55,7 +55,8 @@ class Trimming:
         try:
             self.lake.forget(self.table, going.removed)
         except MovedError:
-            # Other writers commit too often at the moment. The next attempt does not archive the same commits again.
+            # The snapshots could not be removed, because other writers commit too often at the moment. The commits that
+            # are already archived are not archived again at the next attempt.
             return False
         return True
 

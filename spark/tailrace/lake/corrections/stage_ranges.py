@@ -109,9 +109,10 @@ class WindowRanges(RangedRanges[Pipeline]):
         return min(run.last, self.definition.closed_until(known[run.log_epoch].clock.watermark))
 
     def _reached(self, lake: Lake, first: int, last: int) -> int:
-        """Return the latest end of a merging window that has a pane and can contain an event time of the given range.
+        """Return the latest end of the pipeline's merging windows that can contain an event time of the given range.
 
-        Returns `END_OF_TIME` if the pipeline's log has the panes of another pipeline, or if the windows have no gap.
+        Only windows with a pane are considered. Returns `END_OF_TIME` if the pipeline's log has the panes of another
+        pipeline, or if the windows have no gap. If there is no such window, returns the end of the range plus the gap.
         """
         pipeline = self.definition
         gap = pipeline.where.reach

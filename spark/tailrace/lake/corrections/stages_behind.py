@@ -1,8 +1,8 @@
 """Find windows and rows of later stages that lack a backfill's correction of an earlier stage (rules V4 and X4).
 
-A run computes the windows in its range. A window of a later stage may be wider than the range, so that it contains an
-answer from the range without being in the range itself. The run does not compute such wider windows, or the windows of
-a stage that was left out of the run.
+A run computes the windows in its range. A window of a later stage may be wider than this range: it then contains an
+answer from the range, but the window itself is not in the range. The run does not compute such wider windows, or the
+windows of a stage that was left out of the run.
 
 The table of runs shows permanently which windows lack the correction, because each run records which runs of its inputs
 it has seen. If a correction affects a range, the range lacks the correction until a run that has seen the correction
@@ -97,7 +97,8 @@ def _of_stage(
     lacks = list[tuple[int, int, tuple[Cause, ...]]]()
     for input_ in inputs:
         if not input_.recomputable:
-            # The input is a computation. Its rows are not computed again, even if one of its own inputs was corrected.
+            # The input is a computation. The rows of a computation are not computed again, even if an input of the
+            # computation was corrected.
             continue
         for run in standing_runs(lake, input_.name):
             if run.changed == 0 and run.retracted == 0:

@@ -1,14 +1,15 @@
 """Compute the digest that is stored in each of Tailrace's commits, so that an audit detects foreign changes.
 
-A digest has two parts. `files` is a digest of all data and delete files in the table after the commit. It is a sum of
-one hash per file, so that each commit only adds and subtracts the hashes of the files that it adds and removes. `link`
-is a hash of the commit's id, its properties, its `files` and the previous commit's link.
+A digest has two parts. `files` is a digest of all data and delete files in the table after the commit. This digest is a
+sum with one hash per file. So a commit only has to add the hashes of the files that it adds, and to subtract the hashes
+of the files that it removes. `link` is a hash of the commit's id, its properties, its `files` and the previous commit's
+link.
 
 The links form a chain. The chain breaks if a commit was inserted, removed or replaced, or if a property of a commit was
 changed. Spark's commits have no digest, because Spark itself chooses the names of the files. The next commit of this
 process computes the digest of the existing files, and names the last commit with a digest.
 
-The name of the snapshot property with the digest does not have the prefix of Tailrace's other properties. A commit
+The name of the digest's snapshot property does not begin with the prefix of Tailrace's other properties. A commit
 outside the stream repeats the previous commit's properties that have this prefix, but must not repeat the digest.
 """
 
@@ -31,19 +32,23 @@ CHECKSUMS = "tailrace-checksums"
 """The name of the snapshot property with the checksums of the files that the commit added."""
 
 ACCEPTED = "accepted"
-"""The property with the ids of the foreign commits that the user accepts by this commit (`commit.commit_history`)."""
+"""The property with the ids of the foreign commits that the user accepts with this commit (`commit.commit_history`)."""
 
 MOST_CHECKSUMS = 32
 """The maximum number of files for which a commit records separate checksums.
 
-If a commit adds more files, it records one combined checksum.
+If a commit adds more files than this, it records one combined checksum.
 """
 
 _BITS = 128
-"""The number of bits in a digest. Digests are short because each commit rewrites the digests of all snapshots."""
+"""The number of bits in a digest. Digests are short, because each commit writes the digests of all the table's
+snapshots again.
+"""
 
 _CHECKSUM = "checksum"
-"""The name of the attribute that a `DataFile` is given for the checksum of its bytes; Iceberg has no such field."""
+"""The name of the attribute of a `DataFile` object that has the checksum of the file's bytes; Iceberg has no such
+field.
+"""
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,9 @@ def digest_properties(
 ) -> dict[str, str]:
     """Compute the digest properties of a commit that adds and removes these files and has these `properties`.
 
-    The digest of the files before the commit is normally taken from the previous commit. It is computed from the
-    manifests if the previous commit has no digest. It is also computed from the manifests if the new commit accepts
-    foreign commits, because the previous digest may be forged.
+    The digest of the files before the commit is normally taken from the previous commit. The digest is computed from
+    the manifests if the previous commit has no digest, or if the new commit accepts foreign commits, because the
+    previous digest may then be forged.
     """
     added = list(added)
     before = None if parent is None else metadata.snapshot_by_id(parent)
@@ -154,10 +159,10 @@ def digest_properties(
 def proof_properties(
     snapshot: int, files: str, since: Snapshot | None, properties: Mapping[str, str], checksums: str = ""
 ) -> dict[str, str]:
-    """Compute the digest properties of a commit from the digest `files` of the table's files and the commit's
-    properties.
+    """Compute the digest properties of a commit from the digest `files` of all files in the table.
 
-    `since` is the last earlier snapshot with a digest, or None if the new commit begins the chain.
+    The digest also covers the commit's `properties` and `checksums`. `since` is the last earlier snapshot with a
+    digest, or None if the new commit begins the chain.
     """
     before = CommitDigest.of(since)
     link = link_of("" if before is None else before.link, snapshot, files, properties, checksums)
@@ -170,9 +175,10 @@ def _held(snapshot: Snapshot | None, io: FileIO) -> int:
 
 
 def checksums_of(files: Iterable[DataFile]) -> str:
-    """Return the known checksums of a commit's files as text; each checksum follows the prefix of its file's name.
+    """Return the known checksums of a commit's files as text, in the form `PREFIX:CHECKSUM PREFIX:CHECKSUM`.
 
-    If there are more than `MOST_CHECKSUMS` checksums, the text has one combined checksum (`combined_checksum`).
+    A file's prefix is the beginning of its name (`name_prefix`). If there are more than `MOST_CHECKSUMS` checksums, the
+    text has the number of checksums and one combined checksum (`combined_checksum`).
     """
     known = {file.file_path.rpartition("/")[2]: checksum for file in files if (checksum := checksum_of(file))}
     if len(known) > MOST_CHECKSUMS:
@@ -181,7 +187,7 @@ def checksums_of(files: Iterable[DataFile]) -> str:
 
 
 def name_prefix(name: str) -> str:
-    """Return the beginning of a file's name, which is random; the file's checksum is recorded under this prefix."""
+    """Return the random beginning of a file's name, under which the file's checksum is recorded."""
     return name[:13]
 
 
@@ -196,7 +202,7 @@ def keep_checksum(file: DataFile, checksum: str) -> None:
 
 
 def checksum_of(file: DataFile) -> str | None:
-    """Return the checksum that was attached to a file, or None if there is none.
+    """Return the checksum that was attached to a file, or None if no checksum was attached.
 
     A checksum was attached if this process, or a Python worker of Spark's executors, wrote the file.
     """

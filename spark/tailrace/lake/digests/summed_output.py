@@ -1,4 +1,4 @@
-"""Compute a file's checksum while the file is written, so that `audit --deep` can later compare the checksum.
+"""Compute a file's checksum while the file is written, so that `audit --deep` can later check the file against it.
 
 The file need not be read again to compute the checksum.
 """
@@ -54,7 +54,8 @@ class SummedOutput(OutputFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         """Open the file for writing.
 
-        Because of a buffer, Python code is called once for each `BUFFER` bytes, and not once for each page of a column.
+        The output is buffered, so that Python code is called once for each `BUFFER` bytes, and not for each page of a
+        column.
         """
         summed = pa.PythonFile(_Summed(self, self._output.create(overwrite)), mode="w")
         return cast("OutputStream", pa.BufferedOutputStream(summed, BUFFER))

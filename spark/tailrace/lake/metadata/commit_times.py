@@ -1,12 +1,12 @@
 """Keep the times of a table's commits in order, even if the clocks of the committing machines are wrong.
 
-Iceberg's Java library rejects a table if the times in its snapshot log go back by more than a minute. It also rejects a
-commit that is more than a minute earlier than the table's last commit. Spark and Trino use this library. pyiceberg
-takes commit times from the machine's clock and checks neither condition. This module therefore adjusts all commit times
-in metadata that pyiceberg writes: no commit is earlier than its parent.
+Iceberg's Java library rejects a table if the times in its snapshot log go back by more than a minute. The library also
+rejects a commit that is more than a minute earlier than the table's last commit. Spark and Trino use this library.
+pyiceberg takes commit times from the machine's clock and does not check whether the times are in order. This module
+therefore adjusts all commit times in metadata that pyiceberg writes: no commit is earlier than its parent.
 
 The content of an epoch never depends on these times (rule T2). Only the ages of snapshots, pins and files depend on
-them.
+these times.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def _noted(update: MendTimesUpdate, base_metadata: TableMetadata, context: Any) 
     return base_metadata
 
 
-# The cast is needed because this function is declared to accept only pyiceberg's own metadata changes.
+# The cast is needed because `_apply_table_update` is declared to accept only pyiceberg's own metadata changes.
 cast("Any", _apply_table_update).register(MendTimesUpdate, _noted)
 
 
 def put_in_order(metadata: TableMetadata, now: int) -> TableMetadata:
-    """Change the times of a table's commits so that they are in order and none is after `now` (in milliseconds).
+    """Change the times of a table's commits so that the times are in order and not after `now` (in milliseconds).
 
     A time that is earlier than the previous commit's time is raised to the previous commit's time. Only times in the
     future are lowered, to `now`. So this function never makes a snapshot old enough to expire.
@@ -154,9 +154,9 @@ def _at(one: Any, at: int) -> Any:
 def running_times(
     entries: Iterable[Snapshot | SnapshotLogEntry | MetadataLogEntry], now: int | None = None
 ) -> Iterator[int]:
-    """Yield each commit's time, raised to at least the previous commit's time.
+    """Yield the time of each commit; a time that is earlier than the previous commit's time is raised to that time.
 
-    If `now` is given, the times are lowered to at most `now`.
+    If `now` is given, times after `now` are lowered to `now`.
     """
     times = (one.timestamp_ms if now is None else min(one.timestamp_ms, now) for one in entries)
     return itertools.accumulate(times, max)
@@ -173,8 +173,9 @@ def out_of_order(metadata: TableMetadata) -> bool:
 
 
 def milliseconds_ahead(metadata: TableMetadata, now: int) -> int:
-    """Return the number of milliseconds by which a table's last commit is later than `now`, or 0 within the
-    tolerance.
+    """Return the number of milliseconds by which a table's last commit is later than `now`.
+
+    Returns 0 if the difference is at most `TOLERANCE`.
     """
     over = last_time(metadata) - now
     return over if over > TOLERANCE else 0

@@ -5,8 +5,8 @@ files: a stream on the copy would write files into the original lake, and mainte
 the original lake. So each lake in a folder has a file with its id and its location. A lake that is not at its recorded
 location is not opened.
 
-A location is a folder, whatever path leads to it. Symbolic links, mounts and relative paths to one folder are the same
-location.
+A location is a folder, whatever path leads to it. If several paths lead to one folder, for example symbolic links,
+mounts or relative paths, all of them are the same location.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
 def is_copy(note: LakeNote) -> bool:
     """Return True if a lake still exists at the location that the record `note` names.
 
-    If another folder has the same record, the lake in that folder is then a copy.
+    If this record was found in another folder, the lake in that folder is then a copy.
     """
     there = Path(note.place)
     if not there.is_dir():
@@ -141,7 +141,7 @@ def is_inside(file: Path, folder: Path) -> bool:
 
 
 def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
-    """List the namespace, name and metadata file's location of each table in an SQLite catalog.
+    """List each table in an SQLite catalog: its namespace, its name, and the location of its metadata file.
 
     The list is empty if the catalog does not exist or cannot be read.
     """
@@ -154,7 +154,7 @@ def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
 
 
 def places_of(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """List the warehouse folders of a catalog's tables, according to the locations of the tables' metadata files.
+    """Derive the warehouse folders of a catalog's tables from the locations of the tables' metadata files.
 
     >>> places_of([("main", "rides", "file:///srv/lake/main/rides/metadata/00001-a.metadata.json")])
     ['/srv/lake']

@@ -1,1 +1,1 @@
-"""Read the lake's tables for users and for the followers of ledgers; no JVM is needed."""
+"""Read the lake's tables, for users and for the processes that keep tables of answers current; no JVM is needed."""

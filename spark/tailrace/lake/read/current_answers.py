@@ -45,8 +45,8 @@ class AnswersFollowing(Following):
 
     def after_merge(self) -> None:
         self.trimming.after_commit()
-        # A follower compacts in its own thread: each merge starts from the table's latest snapshot, so the compaction
-        # does not disturb the next merge.
+        # The compaction runs in the same thread as the merges. Each merge starts from the table's latest snapshot, so a
+        # compaction does not disturb the next merge.
         if self.compaction is not None and self.compaction.is_due() and (change := self.compaction.prepare()):
             self.compaction.commit(change)
 

@@ -32,8 +32,8 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
     found = {}
     for table in tables:
         loaded = lake.table(table)
-        # The latest commit comes first. After a restore, this order puts the epochs that were undone after the epochs
-        # that replaced them.
+        # The latest commit comes first. After a restore, the epochs that were undone therefore come after the epochs
+        # that replaced the undone epochs.
         history = [(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
@@ -60,8 +60,8 @@ def has_answers(table: str, tables: Iterable[str]) -> bool:
 class PinnedTexts:
     """The SQL relations from which Spark reads tables as they were at the end of an epoch.
 
-    `texts` maps table names to relations, which can follow `SELECT * FROM`. `missing` maps the names of the other
-    tables to the reason why they cannot be read at the epoch.
+    `texts` maps the name of each readable table to a relation, which can follow `SELECT * FROM`. `missing` maps the
+    name of each table that cannot be read at the epoch to the reason.
     """
 
     texts: Mapping[str, str]

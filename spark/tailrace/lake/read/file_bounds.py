@@ -12,8 +12,8 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 def bounds(files: Iterable[DataFile], column: NestedField) -> tuple[int, int] | None:
     """Return the smallest and the largest value of a column in some files; times are returned in microseconds.
 
-    Returns None if there are no files, if a file's statistics lack one of the bounds, if a row may have no value, or if
-    the column is neither a `bigint` nor a timestamp.
+    Returns None if there are no files, if a file's statistics lack one of the bounds, if the column may be null in some
+    row, or if the column is neither a `bigint` nor a timestamp.
     """
     type, number = column.field_type, column.field_id
     if not isinstance(type, LongType | TimestamptzType):

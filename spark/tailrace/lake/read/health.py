@@ -1,4 +1,4 @@
-"""Check whether a stream keeps up with its input, from the properties of its tables.
+"""Use the properties of a stream's tables to check whether the stream keeps up with its input.
 
 No engine is needed, and no rows are counted.
 """
@@ -60,9 +60,10 @@ def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None
 
 
 def _by(lake: Lake, definition: Definition) -> str:
-    """Return text that names the partitions that hold the watermark back or, with several logs, the logs.
+    """Return text that names the partitions that hold the watermark back.
 
-    The text is empty if there is only a single log and it has only a single partition.
+    If there are several logs, a log with only a single partition is named instead of its partition. The text is empty
+    if there is only a single log with a single partition.
     """
     logs = definition.sources
     each = {log.name: progress_of(lake, log.name) if lake.has(log.name) else None for log in logs}

@@ -1,4 +1,4 @@
-"""Find the records that were too late for their windows, as ranges in which a backfill would include the records (X6).
+"""Find the ranges of event time that have too-late records; a backfill of a range would include its records (X6).
 
 The search needs no JVM.
 """
@@ -34,7 +34,7 @@ MOST_APART = 3
 
 @dataclass(frozen=True)
 class LateRange:
-    """Adjacent windows with late records, as a half-open range; a backfill of this range would include the records.
+    """A half-open range of adjacent windows with late records; a backfill of this range would include the records.
 
     `behind` is the maximum time by which the watermark had passed the end of a late record's window. Times are in
     microseconds. The records arrived in the epochs from `first_epoch` to `last_epoch`.
@@ -92,7 +92,7 @@ Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
 
 
 def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
-    """Propose one backfill for each late range, or a single backfill over all ranges if they are many or overlap.
+    """Propose one backfill per late range, or one backfill over all ranges if the ranges are many or overlap.
 
     A backfill does not change windows whose results are equal, so a single backfill over all ranges makes no
     unnecessary changes.
@@ -114,7 +114,7 @@ def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]
 
 
 def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group rows by the columns `names`; return each group's columns, its count, and its largest `behind`.
+    """Group rows by the columns `names`; return the columns, the count and the largest `behind` of each group.
 
     Window bounds are returned in microseconds. Only some of the rows are in memory at a time. The file of a single
     epoch has few rows, so the rows of many files are collected before they are grouped.
@@ -143,7 +143,7 @@ def _grouped(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> pa.Tabl
 
 
 _TOGETHER = 100_000
-"""When this number of rows has been collected, the rows are grouped."""
+"""The number of collected rows at which the rows are grouped."""
 
 
 def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) -> Iterator[LateSpan]:
@@ -158,7 +158,7 @@ def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) 
         windows = {_window(group) for group in own}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
-            # A late record's session grows to include the sessions that it overlaps.
+            # The session of a late record is merged with all sessions that it overlaps.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for row in own:
@@ -201,10 +201,10 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
 
 def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
-    """Return the epochs of the log up to which backfills have included records, by window timestamp (rule V5).
+    """Return, for each range of window timestamps, up to which epoch of the log backfills have read (rule V5).
 
-    The result is a list of steps. Each step is a pair: a time, and an epoch that holds from this time until the time of
-    the next step. The epoch is -1 if no backfill has computed these windows.
+    The result is a list of steps. Each step is a pair of a time and an epoch. The epoch applies to windows with a
+    timestamp from this time until the time of the next step; it is -1 if no backfill has computed these windows.
 
     >>> from dataclasses import replace
     >>> one = Run("a", "backfill", "committed", 2, first=10, last=20, fingerprint="", log_epoch=7)

@@ -1,4 +1,4 @@
-"""Report the records that were too late for a definition, as ranges in which a backfill would include them (X6)."""
+"""Report how many records were too late for a definition, and which ranges of event time to backfill (X6)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LateRows(NamedTuple):
 
 @singledispatch
 def late_rows(definition: object, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
-    """Find the late rows of a definition of a kind that can repair late rows (`Definition.repairs_late`)."""
+    """Find the late rows of a definition whose kind can repair late rows (`Definition.repairs_late`)."""
     raise KindError("report of late records", definition)
 
 
@@ -66,7 +66,9 @@ def _of_pipeline(pipeline: Pipeline, lake: Lake, ledger: Table, groups: Groups, 
 @late_rows.register
 def _of_join(join: Join, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
     def taken_in(late: LateSpan) -> bool:
-        """Return True if a backfill has read these late records and has computed all rows in which they may occur."""
+        """Return True if a backfill has read these late records and has computed all rows that may contain the
+        records.
+        """
         return any(
             run.log_epoch is not None and run.log_epoch >= late.epoch and run.covers(late.span.start, late.span.end)
             for run in runs

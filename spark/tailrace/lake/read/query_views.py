@@ -37,7 +37,7 @@ ALLOWED = (
 
 
 def refusal(found: str) -> QueryError:
-    """Return an error for a query that does more than read the lake's tables; its message states what is allowed."""
+    """Return an error for a query that does more than read tables; the error message states what is allowed."""
     return QueryError(f"{found}: {ALLOWED}")
 
 
@@ -54,7 +54,7 @@ class Reading(NamedTuple):
 
 
 def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
-    """Plan how a query reads the tables that it names: in their current state, or at the end of an epoch.
+    """Plan how a query reads the tables that the query names: in their current state, or at the end of an epoch.
 
     `quote` is the character that the engine uses to quote names. Raises `EpochError` if a table has no snapshot of the
     epoch.
@@ -92,7 +92,8 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
 def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
     """Yield SQL for a pane's index among those panes of its window that are not early (see `settled_indexes`).
 
-    A query that does not use this column does not compute it. `columns` are the ledger's columns.
+    The index is a separate column. A query that does not select this column does not compute the index. `columns` are
+    the ledger's columns.
     """
     if "pane_index" in columns:
         key = [f"{quote}{name}{quote}" for name in columns[1 : columns.index(SPAN[0])]]

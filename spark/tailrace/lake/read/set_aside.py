@@ -24,8 +24,8 @@ D = TypeVar("D", bound=Definition)
 def with_set_aside(lake: Lake, definition: D) -> D:
     """Return a copy of a definition that rejects the records that its streams have set aside.
 
-    If no records were set aside, the definition itself is returned. In the copy of a later stage of a pipeline, the
-    definition of the first stage rejects the records.
+    If no records were set aside, the definition itself is returned. If the definition is a later stage of a pipeline,
+    the first stage in the copy rejects the records.
     """
     if isinstance(definition.log, Panes):
         earlier = with_set_aside(lake, definition.log.of)
@@ -37,14 +37,14 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
 
 def can_set_aside(definition: Definition) -> bool:
-    """Return True if a definition's records can be set aside; its logs must never retract a record."""
+    """Return True if a definition's records can be set aside; for this, its logs must never retract records."""
     return not any(log.takes_back for log in definition.log.parts)
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
     """Return the positions of the records that were set aside, each with the recorded reason.
 
-    The ledger's rows are searched only if the commit of the ledger's last epoch states that there are such records.
+    The ledger's rows are searched only if the commit of the ledger's last epoch states that records were set aside.
     """
     ledger = ledger_name(definition.name)
     if not lake.has(ledger) or not EpochCommit.of(lake.head(ledger).properties).set_aside:

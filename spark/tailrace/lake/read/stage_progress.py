@@ -62,7 +62,7 @@ class StageProgress:
 
     @property
     def ahead(self) -> int:
-        """The time by which the watermark is ahead of the last epoch's processing time; 0 if it is a day or less."""
+        """The time by which the watermark is ahead of the last epoch's processing time; 0 if at most one day."""
         return ahead(self.watermark, self.processing_time)
 
     @property

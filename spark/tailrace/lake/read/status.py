@@ -67,7 +67,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The number of windows that records can still reach, and the end times of the oldest and the newest window."""
+    """The windows that records can still reach: their number, and the end times of the oldest and newest window."""
 
     count: int
     oldest: int | None
@@ -92,12 +92,12 @@ class KeptKeys:
 
 @dataclass(frozen=True)
 class Answers:
-    """The number of a pipeline's current answers, and details about them.
+    """The number of a pipeline's current answers, and details about these answers.
 
     `unanswered` is the number of answers in which a result is null because no value of the result's type is correct,
     and `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
-    change of the table rewrote. A change also rewrites unchanged answers that are in the same files as changed answers;
-    if this number is high, a stream changes the answers less often (`TAILRACE_FRESHNESS`).
+    change of the table rewrote. A change also rewrites unchanged answers that are in the same files as changed answers.
+    If `rewritten` is high, a stream changes the answers less often (`TAILRACE_FRESHNESS`).
     """
 
     count: int
@@ -168,7 +168,7 @@ class Status(StageProgress):
 
 @dataclass(frozen=True)
 class DefinitionStatus:
-    """The status of a definition, and the status of each log of the definition whose table exists.
+    """The status of a definition, and the status of each of its logs; logs without a table are left out.
 
     `own` is the definition's own status, or None if no stream has created the definition's tables yet.
     """
@@ -280,7 +280,7 @@ kept_state.register(Join, lambda definition, ledger: None)
 def _unanswered(answers: Table) -> tuple[int, str | None]:
     """Count the answers with an explanation for a null result; return the number, and one of the explanations.
 
-    Files without such answers, according to the manifests, are not read.
+    A file is not read if the manifests show that no answer in the file has an explanation.
     """
     if UNANSWERED not in answers.schema().column_names:
         return 0, None
@@ -316,13 +316,14 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
     keys, schema = [*pipeline.key, "window_start", "window_end"], ledger.table.schema()
     if any(name not in schema.column_names for name in keys):  # another definition's ledger
         return OpenWindows(0, None, None)
-    # A file is skipped if all windows in the file end at or before this floor. The windows in all other files are
-    # checked individually below.
+    # A file is skipped if all windows in the file end at or before the instant `floor`. The windows in all other files
+    # are checked individually below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = schema.find_field("window_end").field_id
     partials = [task for task in ledger.files if ledger.kind(task) == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
-    # This import is local because the module imports pandas, unless that import is suppressed.
+    # The import is inside the function because importing this module also imports pandas, unless the import of pandas
+    # is suppressed.
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))

@@ -1,1 +1,1 @@
-"""Describe tables: their contracts, contract files, layouts and types, and differences from their contracts."""
+"""Describe tables: their contracts, contract files, layouts and types, and how live tables differ from contracts."""

@@ -9,7 +9,7 @@ VERSION = ("generation", "epoch", "pane_index")
 """The columns of a pane's version, in the order in which they are compared (rule V1)."""
 
 SOURCE = ("source_epoch", "source_partition", "source_offset")
-"""The ledger's columns with the position of a row's record in its log (the log's own columns are in `PLACE`)."""
+"""The ledger's columns with the position of a row's record in its log; `PLACE` has the log's columns for a position."""
 
 JOIN_PLACE = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offset")) for side in SIDES}
-"""For each side of a join, the ledger's columns with the position of that side's record in its log (see `PLACE`)."""
+"""For each side of a join, the ledger's columns with the position of the side's record in its log."""

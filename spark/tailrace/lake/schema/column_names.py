@@ -1,4 +1,4 @@
-"""Find columns by their field ids: a reader or writer that uses a column's former name finds its present name.
+"""Find columns by field id, so that a reader or writer that uses a former name finds the column's present name.
 
 Iceberg assigns an id to each column and keeps every schema that a table has had, so a former name still identifies its
 column. If columns of a log are renamed, a definition that is already running continues to use the former names. A
@@ -88,7 +88,7 @@ def declared_types(log: Log) -> dict[str, str]:
 
 
 def has_only_declared(table: Table, log: Log) -> bool:
-    """Return True if a log's table has exactly the declared columns, in order, with the same names in its files."""
+    """Return True if a log's table has exactly the declared columns, in order, and its files use the same names."""
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
     return declared and sanitize_column_names(schema) == schema

@@ -1,4 +1,4 @@
-"""Declare the tables of a computation: its ledger, and the registry in which it claims ids."""
+"""Declare the tables of a computation: its ledger, and the registry in which the computation claims ids."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
 def match_columns(contract: Contract, schema: Schema) -> dict[str, NestedField]:
     """Match each column of a contract with a column of the live table.
 
-    A column is matched by its present name or, if the table has no column of this name, by its latest former name that
-    the table has.
+    A column is matched by its present name. If the table has no column of this name, the column is matched by the
+    latest of its former names that the table has.
     """
     live = {field.name: field for field in schema.fields}
     found = {name: live[name] for name in contract.columns if name in live}
@@ -262,7 +262,10 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
-    """Map a contract's terms to their original texts; the keys are the terms with the live table's column names."""
+    """Return a contract's terms in a dict; each key is the term with the live table's column names.
+
+    The value is the same term with the contract's column names.
+    """
     there = match_columns(contract, table.schema())
     terms = [term(text) for text in texts]
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}

@@ -1,9 +1,9 @@
 """Store the contracts as files for people and other tools: one JSON file for each table, with one line per column.
 
 A contract's file has two parts. The first part follows from the definition: the table's columns with their types, and
-its key. This part is printed into the file, and a test checks that it matches the code. The second part is what people
-agree on: owner, retention, docs, former names of columns, partitioning, sort order, properties and format version. If a
-contract's file and the code disagree on the second part, the value in the file is used.
+its key. Tailrace prints this part into the file, and a test checks that this part matches the code. The second part is
+what people agree on: owner, retention, docs, former names of columns, partitioning, sort order, properties and format
+version. If a contract's file and the code disagree on the second part, the value in the file is used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def contract_text(contract: Contract) -> str:
 
 
 def apply_contract_file(contract: Contract, folder: Path) -> Contract:
-    """Return a contract with the agreed values from its file in a folder, or the unchanged contract if it has no file.
+    """Return a contract with the agreed values from its file in a folder; without a file, the contract is unchanged.
 
     Raises `ContractError` if the file is invalid; the message lists all faults of the file.
     """
@@ -79,8 +79,8 @@ def apply_contract_file(contract: Contract, folder: Path) -> Contract:
         contract,
         columns=columns,
         **fields,
-        # Properties that the code sets are kept even if the file lacks them, because the file may be older than the
-        # code.
+        # Properties that the code sets are kept even if the file lacks these properties, because the file may be older
+        # than the code.
         properties={**contract.properties, **data.get("properties", {})},
     )
 

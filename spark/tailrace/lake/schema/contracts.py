@@ -95,8 +95,8 @@ class DefinitionTables:
 
     `ledger` contains everything that the definition outputs, and gets one commit for each epoch. `keys` names the
     ledger's columns with the key, and `values` names the columns with a result. `answers` has the current answers of
-    the windows, `runs` has the backfills, and `registry` has the ids that the definition claims. If this kind of
-    definition does not have one of these tables, that field is None.
+    the windows, `runs` has the backfills, and `registry` has the ids that the definition claims. A field is None if
+    definitions of this kind have no such table.
 
     `step` is the distance in event time between the windows of successive answers, in microseconds; 0 if it is unknown.
     `signals` states whether the definition waits for signals that are sent to its logs. `places` names the ledger's
@@ -133,7 +133,7 @@ def log_contract(log: Log) -> Contract:
 
 
 def rejected_contract(log: Log) -> Contract:
-    """Declare the table of the records that could not be parsed according to the log's declaration."""
+    """Declare the table of a log's rejected records, which could not be parsed into the log's declared columns."""
     columns = {
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),

@@ -36,7 +36,10 @@ EVERYTHING: Filter = AlwaysTrue()
 
 
 def _made(kind: Any, *arguments: Any) -> Filter:
-    """Build a filter expression; `kind` is `Any`, because pyiceberg declares the argument types of the JSON form."""
+    """Build a filter expression.
+
+    `kind` has the type `Any`, because the argument types that pyiceberg declares are the types of the JSON form.
+    """
     made: Filter = kind(*arguments)
     return made
 
@@ -47,7 +50,7 @@ def every(*filters: Filter) -> Filter:
 
 
 def equal(column: str, value: Any) -> Filter:
-    """Select the rows in which a column equals `value`; if `value` is None, select the rows in which it is null."""
+    """Select the rows in which a column equals `value`, or in which the column is null if `value` is None."""
     return _made(IsNull, column) if value is None else _made(EqualTo, column, value)
 
 

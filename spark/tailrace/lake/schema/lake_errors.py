@@ -10,7 +10,7 @@ class LakeError(TailraceError, RuntimeError):
 
 
 class MovedError(LakeError):
-    """Another commit changed the table while a commit to it was being prepared; the prepared commit was not made."""
+    """Another commit changed the table while this commit was being prepared; this commit was not made."""
 
 
 class CatalogError(LakeError):

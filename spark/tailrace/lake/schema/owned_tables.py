@@ -1,4 +1,4 @@
-"""Declare the tables that a definition owns, the tables of its logs and stages, and the archives of their commits."""
+"""Declare the tables of a definition, its logs and its earlier stages, and the archives of the tables' commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.model.logs.log import Log
 
 @singledispatch
 def tables_of(definition: Definition) -> DefinitionTables:
-    """Declare the tables that a definition of this kind has, other than the tables of the definition's logs."""
+    """Declare the tables of a definition of any kind, except the tables of the definition's logs."""
     raise KindError("declaration of tables", definition)
 
 
@@ -46,7 +46,7 @@ def contracts(definition: Definition) -> list[Contract]:
 
 
 def signals_contract(log: Log) -> Contract:
-    """Declare the append-only table of the external signals for which the triggers of a log's pipelines wait."""
+    """Declare the append-only table of external signals, for which triggers of the pipelines that read a log wait."""
     columns = {
         "name": Column("string", "which signal", required=True),
         "at": Column("timestamp", "when it was sent", required=True),
@@ -58,7 +58,7 @@ def signals_contract(log: Log) -> Contract:
 def complete_contract(log: Log) -> Contract:
     """Declare the append-only table that states up to which instant a log's input is complete.
 
-    Users or programs append rows with this instant, and the watermark advances accordingly (T3).
+    Users or programs append rows to this table, and the watermark advances accordingly (T3).
     """
     columns = {
         "complete_until": Column("timestamp", "all records before this instant have come", required=True),

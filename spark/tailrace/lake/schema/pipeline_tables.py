@@ -110,7 +110,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
-    """Declare the table of a pipeline's answers; for each key and window, it has one row with the latest version."""
+    """Declare the table of a pipeline's answers, which has the latest answer for each key and window as one row."""
     said = pipeline.what
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},

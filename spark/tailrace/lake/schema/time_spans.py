@@ -18,7 +18,7 @@ from tailrace.model.windows.windows import Windowing
 _SPANS = (("day", duration(days(1))), ("month", duration(days(31))), ("year", duration(days(366))))
 """The spans by which a table can be partitioned, from short to long, each with its maximum length in microseconds.
 
-A span is used if the times in one epoch are less than this length apart.
+A span is used if the times in one epoch are less than the span's maximum length apart.
 """
 
 

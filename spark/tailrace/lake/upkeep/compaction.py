@@ -2,12 +2,12 @@
 
 An epoch adds a small file to each partition in which the epoch has rows. The level of a file depends on its number of
 rows. As soon as a partition has enough files of one level, these files are read, sorted by the table's order, and
-written as one file, which belongs to the next level. So a row is rewritten once for each level and not for each new
-file: 20 files of 20 rows make one file of 400 rows, and 20 of these files make one file of 8,000 rows. Larger files are
-merged by maintenance, not by the stream.
+written as one file of the next level. So a row is rewritten once for each level and not for each new file: 20 files of
+20 rows make one file of 400 rows, and 20 of these files make one file of 8,000 rows. Larger files are merged by
+maintenance, not by the stream.
 
 A second thread reads and writes the files. The stream's own thread commits the exchange of files between two epochs of
-the table. So no epoch's commit is in progress at this time, and each epoch finds its table unchanged.
+the table. So no epoch's commit is in progress at this time, and the exchange never makes an epoch's commit fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tailrace.lake.upkeep.rewriting import (
 )
 
 MOST_ROWS = 2_500
-"""The minimum number of rows of a file that a stream does not rewrite any more.
+"""A stream does not rewrite a file that has at least this number of rows.
 
 Reading, sorting and writing a row takes 1 to 3 µs, about as long as landing and folding the row. A small epoch takes
 100 ms or more, so if epochs are small, merging files costs almost nothing. If epochs are large, merging would take a
@@ -45,12 +45,10 @@ considerable part of an epoch's time, but then the epochs' files are already lar
 """
 
 MOST_BYTES = 1024 * 1024
-"""The minimum size, in bytes, of a file that a stream does not rewrite any more, however few rows the file has."""
+"""A stream does not rewrite a file that has at least this number of bytes, however few rows the file has."""
 
 MOST_ENTRIES = 5_000
 """The approximate maximum number of new files that one search inspects, from the latest to the oldest file.
-
-Maintenance merges the older files.
 
 Maintenance merges the older files.
 """
@@ -58,9 +56,10 @@ Maintenance merges the older files.
 
 @dataclass
 class SmallFiles:
-    """A search for the small files of a table; it reads only the manifests that were added since the previous search.
+    """A search for the small files of a table. The search reads only the manifests that were added since the previous
+    search.
 
-    `least` is the number of files of one level that make a file of the next level.
+    `least` is the number of files of one level that are merged into one file of the next level.
     """
 
     least: int
@@ -69,8 +68,7 @@ class SmallFiles:
     def look(self, table: Table) -> tuple[list[FileLot], int]:
         """Return the lots of files to merge now, and the number of commits until the next search.
 
-        The number of commits equals the number of files that the fullest incomplete level still lacks, and is at least
-        1.
+        The number of commits is how many files the fullest incomplete level still lacks, and is at least 1.
         """
         groups: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
         for file in self._files(table):

@@ -1,7 +1,7 @@
 """Find the missing or damaged files of a lake: metadata, manifest lists, manifests and data files.
 
-A reader that opens a damaged file fails with an error of its decoder, which seldom names the file. So after an error
-that is not recognized, the lake's files themselves are checked (`lake.upkeep.diagnosis`).
+A reader that opens a damaged file fails with a decoding error, and such an error seldom names the file. So after an
+error that is not recognized, the lake's files themselves are checked (`lake.upkeep.diagnosis`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
 def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]]) -> Iterator[Damage]:
     """Yield the damaged manifests of a table's current snapshot.
 
-    The files that the intact manifests list are appended to `files`.
+    The files to which the intact manifests refer are appended to `files`.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:

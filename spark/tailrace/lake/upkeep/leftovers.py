@@ -2,8 +2,9 @@
 
 The name of a stream's branch contains the token of the stream's lease. A stream with an older token cannot publish
 anything (rule X1), so its branch is a leftover; the same is true for the branch of a restore. A run's branch is a
-leftover when the run has ended. Other branches, pins, unfinished runs and tables are leftovers from a certain age on. A
-time before `EARLIEST` is not used as an age, because the clock that recorded it was wrong.
+leftover when the run has ended. Other branches, pins, unfinished runs and tables become leftovers when they reach a
+certain age. A branch, pin or table whose recorded time is before `EARLIEST` is kept: the clock was wrong, so the age is
+unknown.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _ALONE = re.compile(r"(?:follow|claim)_\w+")
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
     """List the branches and tags of a loaded table that are no longer used.
 
-    `runs` maps the ids of the definition's runs to the runs, and `now` is in milliseconds. A pin, the branch of an
-    unfinished run, or a branch whose snapshot main has replaced counts as unused from the age `after` on.
+    `runs` maps the ids of the definition's runs to the runs, and `now` is in milliseconds. Three kinds of names count
+    as unused only when they reach the age `after`: pins, branches of unfinished runs, and branches whose snapshot is no
+    longer main's latest.
     """
     before = now - after // timedelta(milliseconds=1)
     head = head_of(table)

@@ -1,8 +1,8 @@
-"""Find the maintenance that keeps a definition's tables small and fast, from their metadata only (rule X3).
+"""Find the maintenance that keeps a definition's tables small and fast (rule X3); only the tables' metadata is read.
 
 Maintenance merges small files and manifests, applies delete files, and removes unneeded snapshots and the leftovers of
-crashed writers. `tailrace.operate.maintenance` does this work. This module only finds out what is needed, which takes
-no JVM.
+crashed writers. `tailrace.operate.maintenance` does this work. This module only determines which maintenance is needed,
+and needs no JVM.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TOGETHER = 5
-"""The minimum number of small files in a partition, or of delete files in a table, for which a merge is needed."""
+"""The minimum number of small files in a partition, or of delete files in a table, at which these files are merged."""
 
 MANIFESTS = 20
-"""The minimum number of a table's manifests for which a merge of the manifests is needed."""
+"""The minimum number of a table's manifests at which the manifests are merged."""
 
 _TARGET = 512 * 1024 * 1024
 """The default target size of a data file, in bytes."""
@@ -46,9 +46,9 @@ Reader = tuple[str, str]
 class UpkeepTable:
     """A table to maintain. `stage` is the definition to which the table belongs, or None for a log's table.
 
-    `readers` has a pair for each table whose writer reads this table: the reader's table name, and the property of the
-    reader's commits with the last snapshot that was read. `archived` is True if this table's commits are archived
-    before their snapshots expire.
+    `readers` has a pair of names for each table whose writer reads this table: the name of the reading table, and the
+    name of the property in which its commits record the last snapshot that was read. `archived` is True if this table's
+    commits are archived before their snapshots expire.
     """
 
     contract: Contract

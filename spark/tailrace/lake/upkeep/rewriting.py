@@ -33,7 +33,7 @@ TRIES = 20
 """The maximum number of attempts to commit an exchange of files if other writers commit first."""
 
 _ALL = 10**9
-"""A limit above any number of partitions, so that maintenance writes every row into the partition it belongs to."""
+"""A limit above any number of partitions, so that maintenance always writes each row into its own partition."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ def partition_of(file: DataFile) -> tuple[object, ...]:
 
 
 def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[FileLot]:
-    """Divide files, in their order, into lots of at most `most` bytes; leave out lots with fewer than `least` files."""
+    """Divide files, in the given order, into lots of at most `most` bytes; leave out lots with fewer than `least`
+    files.
+    """
     lot, size = list[DataFile](), 0
     for file in files:
         if lot and size + file.file_size_in_bytes > most:
@@ -70,9 +72,9 @@ def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Itera
 def write_together(lake: Lake, table: str, least: int, most: int) -> tuple[int, int]:
     """Merge the small files of a table in each partition that has at least `least` small files.
 
-    Small files under a former partitioning are always rewritten into the current partitions. Returns two numbers: the
-    files that were read, and the files that were written. The function does nothing if the table has delete files, or
-    if the small files have more than `most` bytes in total: Spark handles both cases.
+    Small files under a former partitioning are always rewritten into the current partitions. Returns the number of
+    files that were read, and the number of files that were written. The function does nothing if the table has delete
+    files, or if the small files have more than `most` bytes in total: Spark handles both cases.
     """
     loaded = lake.table(table)
     lots = [] if has_deletes(loaded) else list(_lots(loaded, least))
@@ -110,7 +112,9 @@ def files_of(table: Table) -> Iterator[DataFile]:
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
-    """Return a function that computes a file's sort key: the minimum of the time column of the table's partitioning."""
+    """Return a function that computes a file's sort key: the file's minimum in the time column used for
+    partitioning.
+    """
     names = span_columns(table.spec(), table.schema())
     number = table.schema().find_field(names[0]).field_id if names else -1
 
@@ -169,8 +173,8 @@ def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
 def exchange_files(lake: Lake, table: str, change: FileChange) -> bool:
     """Commit an exchange of files on top of the table's latest snapshot; return True if the commit succeeded.
 
-    The result is False if another writer changed these files or deleted rows in them, or if other writers committed
-    first in every attempt. Maintenance then deletes the new files.
+    The result is False if another writer has changed one of the replaced files, or deleted rows in it, or if other
+    writers committed first in every attempt. Maintenance then deletes the new files.
     """
     for _ in range(TRIES):
         loaded = lake.table(table)

@@ -33,8 +33,8 @@ SERVED = (
 class WrongTimes:
     """A table with wrong commit times.
 
-    `ahead` is the time by which the last commit is in the future, in milliseconds; if it is 0, the commit times are out
-    of order.
+    `ahead` is the time by which the last commit is in the future, in milliseconds; if `ahead` is 0, the commit times
+    are out of order.
     """
 
     table: str
@@ -67,8 +67,8 @@ def can_mend(lake: Lake) -> bool:
 def mend_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
     """Correct commit times that are out of order or in the future; return the tables that were corrected.
 
-    The function does nothing for a REST catalog, whose server writes the times, or if this machine's own clock is not
-    credible.
+    The function does nothing for a REST catalog, because the server writes the times. The function also does nothing if
+    this machine's own clock is not credible.
     """
     if now_milliseconds() < EARLIEST or not can_mend(lake):
         return []

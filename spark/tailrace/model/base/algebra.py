@@ -1,4 +1,4 @@
-"""The few operations from which triggers, combiners and transitions are built, once for all executions.
+"""The operations of the algebra, in which triggers, combiners and transitions are written once for all executions.
 
 A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With the algebra `Scalars`,
 this call computes the result at once from Python values. The native execution has another algebra, whose operations
@@ -28,30 +28,33 @@ class Algebra(Protocol):
     """
 
     def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
-        """Return a constant of a column type."""
+        """Return a constant as a term of the column type `type`."""
 
     def add(self, a: Term, b: Term, type: str) -> Term:
-        """Add a and b exactly, as `type`.
+        """Return the exact sum of a and b; the result has the type `type`.
 
         If the sum does not fit `type`, the operation raises `AnswerError` or the equivalent error of the execution's
         engine.
         """
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
-        """Subtract b from a exactly, as `type`."""
+        """Return the exact difference a - b; the result has the type `type`."""
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
-        """Multiply a by b exactly, as `type`; a and b must be whole numbers of at most 38 digits."""
+        """Return the exact product of a and b, which must be whole numbers of at most 38 digits.
+
+        The result has the type `type`.
+        """
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
-        """Compute `a + b`, `a - b` or `a * b` exactly, as `type`.
+        """Return the exact result of `a + b`, `a - b` or `a * b`; the result has the type `type`.
 
         The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
         must have enough digits for every possible result.
         """
 
     def floored(self, a: Term, by: int) -> Term:
-        """Divide a whole number by a positive whole number, and round down; the result is null if the number is
+        """Divide a whole number by a positive whole number, and round down; the result is null if the dividend is
         null.
         """
 
@@ -62,10 +65,10 @@ class Algebra(Protocol):
         """Return the number of bytes of a string in UTF-8; the string must not be null."""
 
     def at_least(self, a: Term, b: Term) -> Term:
-        """Return True if a >= b; neither a nor b can be null."""
+        """Return True if a >= b; a and b must not be null."""
 
     def equal(self, a: Term, b: Term) -> Term:
-        """Return True if a = b; neither a nor b can be null."""
+        """Return True if a = b; a and b must not be null."""
 
     def every(self, *terms: Term) -> Term:
         """Return True if all terms are true; without terms, the result is true."""
@@ -83,9 +86,7 @@ class Algebra(Protocol):
         """Return True if a term is null."""
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        """Return True if a term is not null and `holds` returns true for it; the result is false if the term is
-        null.
-        """
+        """Return True if a term is not null and `holds` returns true for the term; a null term results in false."""
 
     def least(self, a: Term, b: Term) -> Term:
         """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null."""
@@ -94,7 +95,7 @@ class Algebra(Protocol):
         """Return the larger of two terms. A null term is ignored; the result is null only if both terms are null."""
 
     def ratio(self, a: Term, b: Term) -> Term:
-        """Divide a by b, as a double; the caller must ensure that b is not zero."""
+        """Return a divided by b as a double; the caller must ensure that b is not zero."""
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
         """Return how many whole periods lie between `offset` and `at`, rounded down; all arguments are in
@@ -120,22 +121,25 @@ class Algebra(Protocol):
         """Return a decimal of type `type` without its last `unit` digits (`remainder`), as a whole number."""
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Combine two sums into one number: `high` is a sum of upper digits, and `low` is a sum of last `unit` digits.
+        """Combine two sums into one number.
+
+        `high` is the sum of the upper digits of some numbers, and `low` is the sum of their last `unit` digits.
 
         The result is null if the combined number does not fit `type`.
         """
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        """Return the two sums that `joined` takes in a normalized form, which depends only on the combined number.
+        """Normalize the two sums that `joined` takes; the normalized sums depend only on the combined number.
 
-        If the combined number fits `type`, return zero and the whole number. Otherwise, return the number's upper
-        digits and its last `unit` digits.
+        If the combined number fits `type`, return zero and the combined number. Otherwise, return the upper digits and
+        the last `unit` digits of the combined number.
         """
 
     def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Convert the number that the two sums of `joined` represent to the closest double.
+        """Combine the two sums that `joined` takes into one number, and return the double that is closest to this
+        number.
 
-        The number may have more digits than `type` allows.
+        The combined number may have more digits than `type` allows.
         """
 
     def narrow(self, a: Term) -> Term:
@@ -175,21 +179,19 @@ class Algebra(Protocol):
         """Return a list of this type that contains only the value; if the value is null, the list is empty."""
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        """Merge two lists of this type into one sorted list, which contains every occurrence of a value in either
-        list.
-        """
+        """Merge two lists of this type into one sorted list, and keep duplicate values."""
 
     def united(self, a: Term, b: Term) -> Term:
         """Merge two lists into one sorted list, which contains each different value once."""
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
-        """Return the largest values of two lists together, in descending order, but at most `most` values."""
+        """Return at most `most` values: the largest values of the two lists, in descending order."""
 
     def field(self, a: Term, name: str) -> Term:
         """Return a named field of a struct; the result is null if the struct is null."""
 
     def highest(self, a: Term, by: str) -> Term:
-        """Return the elements with the highest value in field `by` from a list, in sorted order.
+        """Return all elements of a list that have the highest value in field `by`, in sorted order.
 
         Elements whose field `by` is null are dropped.
         """
@@ -211,13 +213,15 @@ class Algebra(Protocol):
         """Negate every count of a list of counted values."""
 
     def distinct(self, a: Term) -> Term:
-        """Return the different values whose count is above 0, in sorted order, from a list of counted values."""
+        """Return the values of a list of counted values, in sorted order; a value whose count is not above 0 is left
+        out.
+        """
 
     def spread(self, a: Term) -> Term:
         """Return a sorted list in which each value of a list of counted values is repeated as often as its count."""
 
     def end(self, a: Term, *, last: bool) -> Term:
-        """Return the smallest value (with `last`, the largest) whose count is above 0; null if there is no such
+        """Return the smallest value (or, with `last`, the largest) whose count is above 0; null if there is no such
         value.
         """
 

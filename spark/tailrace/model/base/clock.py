@@ -10,7 +10,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, days, duration, tex
 
 @dataclass(frozen=True)
 class Clock:
-    """An epoch's number, the watermark at the end of the epoch, and its processing time. Times are in microseconds.
+    """An epoch's number, watermark (at the end of the epoch) and processing time. Times are in microseconds.
 
     `signals` has the names of the external signals that arrived with the epoch.
     """
@@ -36,7 +36,7 @@ class Clock:
 
 
 def behind(watermark: int, now: int | None) -> int | None:
-    """Return by how many microseconds a watermark is behind the current time `now`; negative if it is ahead.
+    """Return by how many microseconds a watermark is behind the current time `now`; negative if the watermark is ahead.
 
     Returns None if `now` is None, or if the watermark is at the beginning or the end of time.
 
@@ -56,9 +56,10 @@ The maximum is not zero, because some logs contain events with times in the futu
 def ahead(watermark: int, now: int | None) -> int:
     """Return by how many microseconds a watermark is ahead of the current time `now`.
 
-    Returns 0 if the watermark is at most a day ahead, or at the beginning or the end of time. A watermark can be far
-    ahead because of a single record: if the event time of a record is in the future, but within the bounds of its log,
-    the watermark advances to this event time. All records that arrive later are then too late.
+    Returns 0 if `now` is None, if the watermark is at most a day ahead, or if the watermark is at the beginning or the
+    end of time. A watermark can be far ahead because of a single record: if the event time of a record is in the
+    future, but within the bounds of its log, the watermark advances to this event time. Most records that arrive later
+    are then too late.
 
     >>> ahead(3 * AHEAD, AHEAD) // AHEAD, ahead(AHEAD, AHEAD), ahead(END_OF_TIME, AHEAD)
     (2, 0, 0)

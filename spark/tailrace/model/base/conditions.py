@@ -1,8 +1,9 @@
 """Conditions on the columns of a record, represented as data.
 
-For example, a punctuation trigger waits for a condition. A condition is evaluated in the algebra, so it has the same
-meaning in every execution. A condition is true or false, never unknown: a comparison is false if the column's value is
-missing, and the negation of this comparison is then true. So `~Match(c, "==", v)` differs from `Match(c, "!=", v)`.
+For example, a punctuation trigger waits for a record that meets a condition. A condition is evaluated in the algebra,
+so it has the same meaning in every execution. A condition is true or false, never unknown: a comparison is false if the
+column's value is missing, and the negation of this comparison is then true. So `~Match(c, "==", v)` differs from
+`Match(c, "!=", v)`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Condition:
     """The base class of conditions. Conditions are combined with `&`, `|` and `~`."""
 
     parts: tuple[str, ...] = ()
-    """The names of the fields that hold the conditions of which this condition is composed."""
+    """The names of the fields that contain the parts of this condition; each part is also a condition."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ class Either(_Pair):
 class Not(Condition):
     """The negation of a condition.
 
-    A record whose value is missing does not meet a comparison, so it meets the negation of that comparison.
+    A record whose value is missing does not meet a comparison, so the record meets the negation of that comparison.
     """
 
     one: Condition
@@ -154,7 +155,7 @@ class Not(Condition):
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a condition. If the value is not a `Condition`, the value itself is the only fault."""
+    """Find the faults of a condition. A value that is not a `Condition` is itself a fault."""
     if isinstance(condition, Condition):
         return condition.faults(path, types)
     return [Fault(path, condition, "a condition", 'write for example Match("kind", "==", "end")')]

@@ -38,13 +38,13 @@ def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
 
 
 def whole_faults(path: str, value: object, remedy: str, least: int = 1) -> Iterator[Fault]:
-    """Find the fault of a value that must be a whole number of at least `least`."""
+    """Yield a fault if `value` is not a whole number, or if `value` is less than `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         yield Fault(path, value, f"a whole number of at least {least}", remedy)
 
 
 def share_faults(path: str, value: object, remedy: str) -> Iterator[Fault]:
-    """Find the fault of a value that must be a share: a number between 0 and 1."""
+    """Yield a fault if `value` is not a share, that is, a number between 0 and 1."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
         yield Fault(path, value, "a share between 0 and 1", remedy)
 
@@ -66,7 +66,10 @@ class DefinitionError(TailraceError, ValueError):
 
 
 class ClockError(TailraceError, ValueError):
-    """The error for a clock with a lower watermark or processing time than the clock before it (rule T3)."""
+    """The error for a clock that must not follow the previous epoch's clock (rule T3).
+
+    The watermark or the processing time is lower than in the previous epoch, or the epoch's number is not higher.
+    """
 
 
 class AnswerError(TailraceError, ArithmeticError):

@@ -4,10 +4,11 @@ In an expression, an instant is represented by the microseconds since 1970, and 
 microseconds. So the difference of two instants can be divided by a duration, for example to count minutes. If an
 operand is missing, the result is missing as well.
 
-A result that does not fit its type is also null, but it counts as a fault of the record. `Expression.missing`
-distinguishes the null of a result that does not fit from the null of a missing value, so an execution can detect the
-fault without raising an error. Only a result of type bigint can fail to fit, because a decimal result type has enough
-digits for every result. `Expression.unfit` lists the parts of an expression whose result may fail to fit.
+A result that does not fit its type is null, too, but such a result is a fault of the record. `Expression.missing`
+distinguishes a null that means that a result does not fit from a null that means that a value is missing. So an
+execution can detect the fault without raising an error. Only a result of type bigint can fail to fit, because a decimal
+result type has enough digits for every result. `Expression.unfit` returns those parts of an expression that may have a
+result that does not fit its type.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BIGINT = (-(2**63), 2**63 - 1)
 """The smallest and the largest whole number that a bigint can hold."""
 
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "bigint": _BIGINT, "timestamp": (BEGINNING, END_OF_TIME)}
-"""The smallest and the largest value of a column of each type that expressions treat as a whole number."""
+"""The smallest and the largest value of each column type whose values expressions treat as whole numbers."""
 
 Bounds = tuple[int, int]
 
@@ -47,7 +48,9 @@ class Expression:
         raise NotImplementedError
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return the value of the expression for a record; the value is null if it does not fit its type."""
+        """Return the value of the expression for a record; the value is null if it does not fit the expression's
+        type.
+        """
         raise NotImplementedError
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
@@ -59,7 +62,7 @@ class Expression:
         return _BIGINT
 
     def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the parts of the expression, as text, whose value may fail to fit its type.
+        """Return, as text, the parts of the expression whose values may fail to fit their types.
 
         Of two nested parts whose values may fail to fit, only the outer part is returned. The result is empty if the
         column types guarantee that all values fit.
@@ -210,8 +213,8 @@ class Arithmetic(Expression):
         left, right = ((one.term(o, record, types), one.type(types)) for one in (self.left, self.right))
         if type == "bigint":
             return o.calculated(left[0], self.operator, right[0], type)
-        # Convert both numbers to decimals, because an engine derives the digits of the result from the digits of the
-        # operands.
+        # Convert both numbers to decimals, because an engine derives the number of digits of the result from the types
+        # of the operands.
         own = [(term, f"decimal({_BIGINT_DIGITS},0)" if of == "bigint" else of) for term, of in (left, right)]
         return o.calculated(o.converted(*own[0]), self.operator, o.converted(*own[1]), type)
 
@@ -379,7 +382,7 @@ class If(Expression):
 
 
 def _common(first: str, second: str) -> str:
-    """Return a type with enough digits for both types of numbers; for other types, return the first type."""
+    """Return a type with enough digits for two types of exact numbers; for other types, return `first`."""
     if first == second or not (is_exact_number(first) and is_exact_number(second)):
         return first
     (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (first, second))
@@ -396,7 +399,7 @@ def _expression(value: Expression | Constant) -> Expression:
 
 
 def expression_faults(path: str, value: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of an expression. If the value is not an `Expression`, the value itself is the only fault."""
+    """Find the faults of an expression. A value that is not an `Expression` is itself a fault."""
     if isinstance(value, Expression):
         return value.faults(path, types)
     return [Fault(path, value, "an expression", 'write for example Col("price") * 2')]

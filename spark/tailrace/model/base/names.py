@@ -27,24 +27,28 @@ RESERVED_KEYS = RESERVED | {
     "watermark_after", "watermark_before", "wrong",
 }
 # fmt: on
-"""Column names that must not be used in keys, because queries of an epoch have their own columns with these names."""
+"""Column names that must not be used in keys, because the queries that process an epoch add their own columns with
+these names.
+"""
 
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
-    """Find the faults of a name: of a log, a column, a definition or a result."""
+    """Find the faults of the name of a log, a column, a definition or a result."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")
 
 
 def duplicate_faults(path: str, columns: Sequence[str]) -> Iterator[Fault]:
-    """Find the fault of columns of which at least one occurs several times."""
+    """Yield a fault if at least one column occurs several times in `columns`."""
     if len(set(columns)) < len(columns):
         yield Fault(path, columns, "each column once", "leave out the repeated one")
 
 
 def key_faults(key: Sequence[str], types: Mapping[str, str], refused: Collection[str]) -> Iterator[Fault]:
-    """Find the faults of a key over columns of these types; the names in `refused` are reserved."""
+    """Find the faults of a key's columns; `types` has the types of all columns, and `refused` has the reserved
+    names.
+    """
     for place, column in enumerate(key):
         path = f"key[{place}]"
         if column not in types:

@@ -65,7 +65,7 @@ def duration(length: timedelta) -> int:
 def instant(moment: datetime | int) -> int:
     """Convert an instant to microseconds since 1970; an integer is returned unchanged.
 
-    Raises `ValueError` for a `datetime` without a time zone, because it does not define an instant.
+    Raises `ValueError` for a `datetime` without a time zone, because such a `datetime` does not define an instant.
 
     >>> instant(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000
@@ -102,12 +102,12 @@ def text(micros: int) -> str:
 
 
 def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
-    """Find the fault of a value if it is not a positive duration; `example` shows a valid value in the fault."""
+    """Yield a fault if a value is not a positive duration; the fault shows `example` as a valid value."""
     if not isinstance(value, timedelta) or value <= timedelta(0):
         yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
 
 
 def offset_faults(path: str, value: object) -> Iterable[Fault]:
-    """Find the fault of an offset from 1970 if it is not a duration."""
+    """Yield a fault if an offset from 1970 is not a duration."""
     if not isinstance(value, timedelta):
         yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

@@ -19,7 +19,10 @@ WHOLE = f"decimal({MAX_PRECISION},0)"
 """The type of a total of 64-bit whole numbers; it is large enough for any realistic number of values."""
 
 ROOM = 10
-"""The number of digits by which a total's type is longer than its values' type: enough for ten billion values."""
+"""The number of digits that the type of a total has in addition to the digits of the values' type.
+
+Ten additional digits are enough for the total of ten billion values.
+"""
 
 
 @lru_cache(maxsize=256)
@@ -46,7 +49,7 @@ def is_type(name: object) -> bool:
 
 
 def type_faults(path: str, type: object) -> Iterator[Fault]:
-    """Find the fault of a value that must be the name of a column type."""
+    """Yield a fault if a value is not the name of a column type."""
     if not is_type(type):
         remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
         yield Fault(path, type, "a column type", remedy)
@@ -92,7 +95,10 @@ def struct_type(fields: Mapping[str, str]) -> str:
 
 
 def is_exact_number(name: str) -> bool:
-    """Return True for integers and decimals: the total of such values does not depend on the order of addition."""
+    """Return True if `name` is an integer or decimal type.
+
+    The total of values of such a type does not depend on the order of addition.
+    """
     return name in INTEGERS or decimal_parts(name) is not None
 
 
@@ -119,7 +125,7 @@ def may_outgrow(name: str) -> bool:
 
 
 def unit_power(unit: int, type: str) -> Decimal:
-    """Return ten to the power `unit`, multiplied by the smallest positive number of a decimal type.
+    """Return ten to the power `unit`, multiplied by the smallest positive number of the decimal type `type`.
 
     >>> unit_power(3, "decimal(10,2)"), unit_power(1, "decimal(10,2)")
     (Decimal('1E+1'), Decimal('0.1'))

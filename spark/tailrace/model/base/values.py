@@ -85,7 +85,7 @@ def fitted_number(value: Any, type: str) -> Any:
 
 
 def _double(value: Any) -> float:
-    """Convert a number to the nearest double. Raises `ValueError` if too much would be lost.
+    """Convert a number to the nearest double. Raises `ValueError` if the conversion would be too inexact.
 
     The error is raised for an integer that no double represents exactly, for a number that is too large for a double,
     and for a decimal so small that its nearest double is zero.

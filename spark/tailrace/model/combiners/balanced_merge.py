@@ -30,7 +30,7 @@ def total(
 
 
 class Merging(Generic[Accumulator]):
-    """A collection to which accumulators are added one at a time, and which merges them in pairs of equal size.
+    """A collection that accepts accumulators one at a time, and merges accumulators of equal size in pairs.
 
     The function `merged` must be associative.
 

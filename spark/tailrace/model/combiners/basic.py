@@ -3,7 +3,7 @@
 Accumulators can be merged in any order. A combiner declares the named parts of its accumulator. For each part, the
 combiner declares how two values of the part are merged (`Merge`: by addition, by taking the minimum or the maximum, and
 so on) and which value a record adds to the part. The combiner also declares how to compute the result from the parts.
-The declarations of a combiner are data and terms of the algebra, so all executions use the same declarations.
+These declarations consist of data and of terms of the `Algebra`, so all executions use the same declarations.
 
 A total is never rounded. If an exact total does not fit its type, the result is null, and the reason is stored. A sum
 of doubles would depend on the order of addition, so a stream, a backfill and a replay could return different rows.
@@ -35,10 +35,11 @@ class Merge(Enum):
     TOP = "top"
     """The merged part contains the largest values of both parts, in descending order."""
     HIGHEST = "highest"
-    """The merged part contains the values of both parts that have the highest value in field `by`, in sorted order."""
+    """The merged part contains those values from both parts whose field `by` is highest, in sorted order."""
     COUNT = "count"
-    """The merged part has each different value with the sum of its counts, in order, without values whose count is
-    0.
+    """The merged part contains each different value once, with the sum of its counts from both parts.
+
+    The values are sorted, and values whose total count is 0 are dropped.
     """
     OWN = "own"
     """The custom combiner's method `merge` merges the two parts."""
@@ -48,10 +49,10 @@ class Merge(Enum):
 class Part:
     """A part of an accumulator: its name, its column type, and the way in which the part is merged.
 
-    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares the field `by`. If `kept` is set, the part has two columns
-    in tables (`columns`): a column of the smaller type `kept`, and a column of the part's type for values that do not
-    fit `kept`. If `unit` is set, the part contains the sum of the last `unit` digits of the numbers; another part,
-    `<name>_high`, contains the sum of the upper digits.
+    With `Merge.TOP`, a merge keeps the `most` largest values. With `Merge.HIGHEST`, a merge keeps the values whose
+    field `by` is highest. If `kept` is set, the part has two columns in tables (`columns`): a column of the smaller
+    type `kept`, and a column of the part's type for values that do not fit `kept`. If `unit` is set, the part contains
+    the sum of the last `unit` digits of the numbers; another part, `<name>_high`, contains the sum of the upper digits.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Part:
     unit: int = 0
 
     def columns(self, name: str) -> dict[str, str]:
-        """Return the names and types of the part's columns in tables, if the part is called `name`."""
+        """Return the names and types of the table columns that store a part named `name`."""
         return {name: self.kept, f"{name}_over": self.type} if self.kept else {name: self.type}
 
     @property
@@ -73,7 +74,7 @@ class Part:
 
     @property
     def has_zero(self) -> bool:
-        """Whether this part has a value, and not null, in an empty accumulator."""
+        """Whether this part has a value other than null in an empty accumulator."""
         return self.merge is Merge.ADD or self.is_list
 
     def zero(self, o: Algebra) -> Term:
@@ -83,7 +84,7 @@ class Part:
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
-        """Merge this part of two accumulators.
+        """Merge the values that this part has in two accumulators.
 
         The operation is associative and commutative, and `zero` is its neutral element. For a custom combiner, this
         method calls the combiner's `merge` instead (`tailrace.model.combiners.own`).
@@ -107,10 +108,10 @@ class Combiner:
     """The base class of combiners; it declares the members that every combiner has."""
 
     gives: str | None = None
-    """The type of the result; None if the result has the type of the column."""
+    """The type of the result; None if the result has the type of the column that the combiner reads."""
 
-    # Type checkers see these members as read-only properties. So a combiner may define them as fields, attributes or
-    # properties.
+    # Type checkers see these members as read-only properties. So a combiner may define these members as fields,
+    # attributes or properties.
     if TYPE_CHECKING:
 
         @property
@@ -130,7 +131,7 @@ class Combiner:
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         """Return the value that one record adds to each part.
 
-        `value` is the record's value in the combiner's column, which may be null; `type` is the type of this column.
+        `value` is the record's value in the combiner's column; the value may be null. `type` is the type of the column.
         """
         raise NotImplementedError
 
@@ -147,7 +148,7 @@ class Combiner:
         return False
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Return the reason why an accumulator has no result, as text.
+        """Return, as text, the reason why an accumulator has no result.
 
         The reason is null if the accumulator has a result or contains no values.
         """
@@ -159,7 +160,7 @@ class Combiner:
 
 
 UNIT = 28
-"""The number of trailing digits that are added up in a separate part, for the total of large decimals.
+"""The number of trailing digits of large decimals that are added up in a separate part of the accumulator.
 
 The sum of a billion numbers with 28 digits fits a decimal of 38 digits.
 """
@@ -222,7 +223,7 @@ class Count(Combiner):
 
 @dataclass(frozen=True)
 class _Total(Combiner):
-    """The base class of `Sum` and `Mean`, which compute the exact total and the number of a column's values.
+    """The base class of `Sum` and `Mean`, which add up a column's values exactly and count the values.
 
     The total never overflows: the total of 64-bit numbers has 38 digits, and the total of decimals with nearly 38
     digits is split into two parts.
@@ -233,7 +234,7 @@ class _Total(Combiner):
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         # The part for the upper digits must be the last part, because a column that is added to an existing table
-        # becomes its last column.
+        # becomes the table's last column.
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
@@ -358,7 +359,7 @@ class Max(Extreme):
 
 @dataclass(frozen=True)
 class AnyValue(Extreme):
-    """The smallest of a column's values, for columns in which any value will do; null if there are no values.
+    """The smallest of a column's values, for uses that may return any of the values; null if there are no values.
 
     Use `AnyValue` for a column that has the same value in all records of a key, such as the name that belongs to an id.
     """

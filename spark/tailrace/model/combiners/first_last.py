@@ -18,7 +18,7 @@ class ByTime:
 
 @dataclass(frozen=True)
 class _End(ByTime, Extreme):
-    """The base class of `First` and `Last`: the smallest or the largest of the stamped values."""
+    """The base class of `First` and `Last`, which keep the smallest or the largest stamped value."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("seen", f"struct<at:bigint,value:{type or 'string'}>", self._merge),)
@@ -56,7 +56,7 @@ class Last(_End):
 
 
 def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
-    """Return the argument to pass to a combiner's `lift` for a value.
+    """Return the argument that a combiner's `lift` expects for a value.
 
     For a `ByTime` combiner, the argument is the value paired with the event time `at`, in microseconds
     (`Algebra.stamped`). For other combiners, the argument is the value itself.

@@ -1,4 +1,4 @@
-"""A check that tests can use: a custom combiner must obey the laws on which its answers depend."""
+"""A check, for use in tests, that a custom combiner obeys the laws on which its answers depend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LawError(TailraceError, AssertionError):
 
 
 def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
-    """Check that a combiner obeys the laws for combiners with these values.
+    """Check, by means of sample values, that a custom combiner obeys the laws for combiners.
 
     Raises `LawError` if the result depends on the order or grouping in which values are added and merged, if merging
     with `zero` changes the result, or if `uncombine` does not undo `merge`.

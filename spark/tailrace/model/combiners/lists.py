@@ -1,4 +1,6 @@
-"""Combiners whose accumulators contain values instead of totals: all, the largest, or the distinct values."""
+"""Combiners whose accumulators contain values instead of totals: all values, the largest values or the distinct
+values.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,9 @@ class TopK(Gathering):
 class Highest(Gathering):
     """All values of a packed column that have the highest value in field `by`, in sorted order.
 
-    If several packed values share the highest `by`, all of them are kept. A packed value whose field `by` is null is
-    dropped. The accumulator is not larger than the result. In contrast, a combination of `Collect`, `Max` and a
-    condition after `Unpack` would keep every value in its accumulator.
+    If several packed values share the highest value in field `by`, all of these packed values are kept. A packed value
+    whose field `by` is null is dropped. The accumulator is not larger than the result. In contrast, a combination of
+    `Collect`, `Max` and a condition after `Unpack` would keep every value in its accumulator.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]

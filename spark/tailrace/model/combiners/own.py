@@ -46,11 +46,11 @@ class OwnPart(Part):
 
 
 _COUNTS = "array<struct<value:bigint,n:bigint>>"
-"""The type of a list of whole numbers with their counts: the only list of structs that a state may be."""
+"""The type of a list of whole numbers with their counts. No other list of structs is allowed as a state."""
 
 
 FAILED = "_failed"
-"""The suffix in the name of the accumulator part with the reason for the failure of a custom combiner."""
+"""The suffix in the name of the accumulator part that contains the reason why a custom combiner failed."""
 
 Guarded: TypeAlias = "tuple[Any, str | None]"
 """The accumulator of a custom combiner as a pair: the state and None, or None and the reason why there is no state."""
@@ -59,8 +59,8 @@ Guarded: TypeAlias = "tuple[Any, str | None]"
 def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
     """Merge two accumulators with the custom combiner's code.
 
-    If one of the accumulators has failed, the result has failed, too. The reason for the failure does not depend on the
-    order in which many accumulators are merged.
+    If at least one of the two accumulators has failed, the merged accumulator has failed, too. The reason for the
+    failure does not depend on the order in which many accumulators are merged.
     """
     whys = [why for _, why in (a, b) if why is not None]
     if whys:
@@ -73,8 +73,9 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 
 
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
-    """Merge two accumulators part by part. A custom combiner's state is merged together with the part for its
-    failure.
+    """Merge two accumulators part by part.
+
+    The state of a custom combiner is merged together with the next part, which contains the reason for a failure.
     """
     merged: list[Term] = []
     for place, part in enumerate(parts):
@@ -134,8 +135,8 @@ class OwnCombiner(Combiner):
     value in `column` is ignored. The subclass must be a frozen dataclass.
 
     Laws: `merge` is associative and commutative, `zero` is its neutral element, and adding a value has the same effect
-    as merging an accumulator that contains only that value. Two accumulators are compared by their outputs;
-    `tailrace.model.combiners.laws` checks the laws.
+    as merging an accumulator that contains only that value. Two accumulators count as equal if their outputs are equal.
+    Tests can check the laws with `tailrace.model.combiners.laws`.
     """
 
     column: str | None
@@ -154,7 +155,7 @@ class OwnCombiner(Combiner):
         raise NotImplementedError
 
     def add(self, state: Any, value: Any) -> Any:
-        """Return the accumulator after one more value is added; do not change `state` in place."""
+        """Return the accumulator `state` with one more value added; the method must not change `state` in place."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -168,8 +169,8 @@ class OwnCombiner(Combiner):
     def uncombine(self, a: Any, b: Any) -> Any:
         """Remove from accumulator `a` all values of accumulator `b`; `a` must contain all values of `b`.
 
-        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values; when
-        a record is retracted, it recomputes the result from the remaining values.
+        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values. When
+        a record is retracted, the later stage recomputes the result from the remaining values.
         """
         raise NotImplementedError
 
@@ -182,18 +183,22 @@ class OwnCombiner(Combiner):
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the part for the state and, if the combiner's code may fail, the part for the reason of a failure."""
+        """Return the parts of the accumulator: the state and, if the combiner's code may fail, the reason for a
+        failure.
+        """
         return self.own_parts("state", type)
 
     def own_parts(self, name: str, type: str | None) -> tuple[Part, ...]:
-        """Return the parts of a custom combiner's accumulator; `name` is the name of the part for the state."""
+        """Return the parts of a custom combiner's accumulator; `name` is the name of the part that contains the
+        state.
+        """
         state = OwnPart(name, self.state_type(type), Merge.OWN, combiner=self)
         return (state, Part(f"{name}{FAILED}", "string", Merge.LEAST)) if self.fails else (state,)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         """Return the accumulator that contains only one record.
 
-        Raises `RecordError` if the combiner's code fails, because the failure is then attributed to this record.
+        Raises `RecordError` if the combiner's code fails, so that this record is rejected.
         """
         try:
             added = self.zero() if value is None and self.column is not None else self.add(self.zero(), value)
@@ -202,7 +207,7 @@ class OwnCombiner(Combiner):
         return _of_state(added, self.state_type(type)) if self.fails else (added,)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result of an accumulator. The result is null if the accumulator has failed or if `output`
+        """Compute the result from an accumulator. The result is null if the accumulator has failed or if `output`
         fails.
         """
         return self.answered(parts, ("state",), self.output, type)[0]

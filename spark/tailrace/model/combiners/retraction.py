@@ -1,9 +1,9 @@
 """Combiners for records that may be retracted, such as the panes of an earlier stage that a later stage reads.
 
-If the parts of a combiner are sums, the retraction of a record is added to them with the opposite sign. A custom
-combiner that can uncombine has one accumulator for added records and one accumulator for retracted records. For any
-other combiner, the values are kept with their counts, and the result is recomputed from these values. So answers are
-still correct after a retraction.
+If the parts of a combiner are sums, the values of a retracted record are added to the parts with the opposite sign. A
+custom combiner that implements `uncombine` has one accumulator for added records and one accumulator for retracted
+records. For any other combiner, the values are kept with their counts, and the result is recomputed from these values.
+So answers are still correct after a retraction.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: st
 
 @dataclass(frozen=True)
 class _Wrapped(Combiner):
-    """The base class of wrappers.
+    """The base class of the combiners that wrap another combiner.
 
-    A wrapper has the column, the result type and the faults of the wrapped combiner (`combiner`).
+    The wrapper has the same column, result type and faults as the wrapped combiner (`combiner`).
     """
 
     combiner: Any
@@ -81,12 +81,15 @@ class _Wrapped(Combiner):
 
 
 BY_VALUE = (Extreme, Gathering)
-"""The combiners whose accumulator is a single part of column values, which can be rebuilt from counted values."""
+"""The classes of the combiners whose accumulator is a list of column values or a single column value.
+
+Such an accumulator can be rebuilt from counted values.
+"""
 
 
 @dataclass(frozen=True)
 class ByCounts(_Wrapped):
-    """A wrapper for a built-in combiner, which computes the combiner's result from counted values.
+    """A wrapper that computes the result of a built-in combiner from counted values.
 
     A counted value is a column value together with the number of records that have this value.
 
@@ -134,7 +137,7 @@ def _kept_type(combiner: Combiner, type: str | None) -> str:
 
 @dataclass(frozen=True)
 class Kept(_Wrapped):
-    """A wrapper that stores counted values, and recomputes the wrapped combiner by adding these values one by one."""
+    """A wrapper that stores counted values, and rebuilds the wrapped combiner's accumulator from these values."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
@@ -182,9 +185,9 @@ class Kept(_Wrapped):
 
 @dataclass(frozen=True)
 class BothSides(_Wrapped):
-    """A wrapper for a custom combiner that can uncombine.
+    """A wrapper for a custom combiner that implements `uncombine`.
 
-    The wrapper has one accumulator for all added records and one for all retracted records.
+    The wrapper has one accumulator for all added records and one accumulator for all retracted records.
 
     Law: `uncombine(merge(a, b), b)` has the same output as `a` (`tailrace.model.combiners.laws` checks this law).
     """

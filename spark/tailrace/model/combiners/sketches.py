@@ -1,4 +1,4 @@
-"""Combiners with an approximate result and a small accumulator: the number of different values, and quantiles.
+"""Combiners that compute approximate results in a small accumulator: the number of different values, and quantiles.
 
 Stream and batch must agree, so the results of these combiners must not depend on the order or grouping of the values. A
 sketch with random or order-dependent compaction, such as KLL, would return different results in a stream and a
@@ -28,8 +28,8 @@ class ApproxDistinct(OwnCombiner):
     """The approximate number of different values in a column, computed from the `size` smallest hashes of the values.
 
     The result is exact if there are fewer than `size` different values. Otherwise, the standard error is about 1 /
-    sqrt(size): with the default size, the error is at most 3 % in two of three cases. The method keeps the k smallest
-    hashes, given that hashes are evenly distributed (Bar-Yossef and others, 2002).
+    sqrt(size): with the default size, the error is at most 3 % in two of three cases. The method estimates the number
+    from the smallest hashes, and assumes that hashes are evenly distributed (Bar-Yossef and others, 2002).
 
     >>> many = ApproxDistinct("user", size=256)
     >>> state = many.zero()
@@ -121,7 +121,7 @@ class ApproxQuantile(OwnCombiner):
     def _bucket(self, value: float) -> int:
         """Return the index of the bucket for a value.
 
-        Buckets are in the order of their values; zero has its own bucket.
+        A bucket with larger values has a larger index; zero has its own bucket.
         """
         if value == 0:
             return 0

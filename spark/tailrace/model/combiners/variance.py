@@ -21,7 +21,8 @@ _DIGITS = 18
 
 @dataclass(frozen=True)
 class Variance(Combiner):
-    """The variance of a column's values as a double: the sample or, with `population=True`, the population variance.
+    """The variance of a column's values as a double: the sample variance or, with `population=True`, the population
+    variance.
 
     The result is null if there are no values. The sample variance is also null if there is only one value.
 
@@ -61,7 +62,7 @@ class Variance(Combiner):
         one = o.literal(1, "bigint")
         enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
         # An SQL engine may compute both branches of the condition, so the divisor must never be zero. The product of
-        # two bigint counts always fits the 38 digits of `WHOLE`.
+        # two bigint counts always fits the type `WHOLE`, which has 38 digits.
         others = n if self.population else o.subtract(n, one, "bigint")
         divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
         high = parts["squares_high"] if _large(type) else o.literal(0, WHOLE)

@@ -11,7 +11,7 @@ from tailrace.model.definition.pipeline import Pipeline
 def chain(definition: Definition) -> tuple[Definition, ...]:
     """Return all definitions that a definition reads, directly or indirectly, followed by the definition itself.
 
-    Every definition comes after the definitions that it reads.
+    In the result, every definition comes after the definitions that it reads.
 
     >>> from tailrace.model.samples.visits import example
     >>> [one.name for one in chain(example())]
@@ -24,8 +24,8 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
     """Return the names of the pipelines whose current answers are kept in a table if these definitions are deployed.
 
-    The result contains every last stage, because readers query last stages. The result also contains the earlier stages
-    that ask for a table (`answers=True`).
+    The result contains the last stage of each definition, because users query the answers of last stages. The result
+    also contains each earlier stage that has the option `answers=True`.
     """
     return frozenset(
         stage.name

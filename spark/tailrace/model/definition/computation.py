@@ -1,10 +1,10 @@
 """MillWheel's computations: custom code for each key, with persistent state and timers (MillWheel, 4 and 5).
 
 A computation is a class with the methods `process_record` and `process_timer`. These two methods may use only the
-`Context`: the key's state, the key's timers, and the output. `computation_step.step` defines how an epoch of a
-computation is processed. A computation with `process_feedback` has a loop: the records that the computation feeds back
-in one epoch are input of its next epoch. The state that is committed after each epoch includes the records that are
-still in the loop (asynchronous snapshots of graphs with cycles).
+`Context`: the key's state, the key's timers, and the output. The function `step` in the module `computation_step`
+defines how a computation processes an epoch. A computation with `process_feedback` has a loop: the records that the
+computation feeds back in one epoch are input of its next epoch. The state that is committed after each epoch includes
+the records that are still in the loop (asynchronous snapshots of graphs with cycles).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tailrace.model.logs.log import PANE_TIME, Log
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
 )
-"""The names of the columns that a computation's ledger has in addition to the columns of every ledger."""
+"""The names of the columns that a computation's ledger has in addition to the columns that all ledgers have."""
 
 
 class NotKeptError(TailraceError, ValueError):
-    """The error for an attempt to read a computation's productions from a ledger that does not keep them."""
+    """The error for an attempt to read a computation's productions from a ledger that does not keep productions."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Computation(Definition):
     `state` declares the fields of a key's state. `produces` declares the output columns other than the key and
     `event_time`. If the class has options, make it a frozen dataclass: the options are part of the computation's
     identity. The code of the class is not part of the identity, so give the computation another name when you change
-    the code. The code must return the same output for the same input on every call, because the same epoch may be
-    folded again.
+    the code. The code must return the same output for the same input on every call, because an epoch may be processed
+    more than once.
 
     `key` names the key columns; if `key` is empty, all records have the same key. A record is too late if its event
     time is behind the watermark by more than `allowed_lateness`. With `ordered`, records wait in the state until the
@@ -68,19 +68,20 @@ class Computation(Definition):
     event times.
 
     `feedback` declares the columns of the records that a computation with `process_feedback` sends through its loop.
-    The target key and `event_time` are not declared in `feedback`. Records that are fed back in an epoch are in flight
-    until the next epoch, which processes them before its own records. The ledger stores the records in flight in the
-    same commit as the states of the keys that sent them. So the ledger is consistent after every epoch. Records that
-    are fed back are never late, and the watermark that the computation passes to its readers waits for these records.
+    The target key and `event_time` are not declared in `feedback`. Records that are fed back in one epoch are in flight
+    until the next epoch. The next epoch processes the records in flight before newly arrived records. The ledger stores
+    the records in flight in the same commit as the states of the keys that sent them. So the ledger is consistent after
+    every epoch. Records that are fed back are never late, and the watermark that the computation passes to its readers
+    waits for these records.
 
     `productions` says whether the ledger keeps the productions, that is, the records that the computation outputs. With
     "strong", the ledger stores the productions of an epoch in the same commit as the state after that epoch. With
-    "weak", productions are passed only to the definitions that read them. If a reading definition has to catch up, the
-    productions are recomputed (MillWheel, 6.1.2 and 6.1.3).
+    "weak", productions are passed only to the definitions that read them. If a definition that reads the productions
+    has to catch up, the productions are recomputed (MillWheel, 6.1.2 and 6.1.3).
 
-    With `once`, the computation claims a production in a registry, which several computations may share, before readers
-    receive the production. If another computation has already claimed the production, the ledger records the production
-    as `claimed`, and no reader receives it (`model.definition.once`).
+    With `once`, the computation claims each production in a registry before readers receive the production. Several
+    computations may share the registry. If another computation has already claimed the production, the ledger records
+    the production as `claimed`, and no reader receives it (`model.definition.once`).
     """
 
     kind_name, recomputable, state_name = "computation", False, "keys"
@@ -94,7 +95,7 @@ class Computation(Definition):
     once: Once | None = None
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records that the computation rejects because every epoch with them failed (rule X7)."""
+    """The records that the computation rejects because every epoch that contained these records failed (rule X7)."""
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
@@ -167,8 +168,8 @@ class Computation(Definition):
     def reached(self, watermark: int) -> int:
         """Return the earliest event time, in microseconds, at which a record is not too late for this watermark.
 
-        The event time of a production may be earlier than the returned time in two cases only: a pending timer of its
-        key holds an earlier event time, or a record that was fed back has an earlier event time.
+        The event time of a production may be earlier than the returned time in two cases only: a pending timer of the
+        production's key has an earlier `holds` time, or a record that was fed back has an earlier event time.
         """
         if watermark >= END_OF_TIME:
             return END_OF_TIME
@@ -176,12 +177,16 @@ class Computation(Definition):
 
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """Pairs of a production column, and a function that converts a value to the type of this column."""
+        """For each column of the productions, a pair: the column's name, and a function that converts a value to the
+        column's type.
+        """
         return tuple((name, fitter(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """Pairs of a column of fed-back records, and a function that converts a value to the type of this column."""
+        """For each column of fed-back records, a pair: the column's name, and a function that converts a value to the
+        column's type.
+        """
         return tuple((name, fitter(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property
@@ -198,7 +203,7 @@ class Computation(Definition):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
+        """A digest of everything that determines the computation's meaning; compare `Pipeline.fingerprint`."""
         follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
         log: tuple[object, ...] = (self.log.event_time, follows)
         if isinstance(self.log, Productions):
@@ -238,7 +243,9 @@ def value_of(value: Any, type: str) -> Any:
 
 @cache
 def _conversion(type: str) -> Callable[[Any], Any]:
-    """Return a function that converts a value to a field's type, or raises an error if the value does not fit."""
+    """Return a function that converts a value to a field's type. The function raises an error if the value does not
+    fit.
+    """
     inner = element_type(type)
     return partial(_listed, fitter(inner)) if inner else fitter(type)
 

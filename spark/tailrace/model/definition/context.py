@@ -19,7 +19,7 @@ from tailrace.model.windows.panes import Key
 
 
 class ComputationError(TailraceError, RuntimeError):
-    """The error for a computation whose code failed or broke a rule.
+    """The error for a computation whose code failed or used its context in an invalid way.
 
     If a method of the computation raises a `ComputationError`, the record or timer is rejected. If a `ComputationError`
     is raised elsewhere, the epoch fails, and nothing of the epoch is committed.
@@ -74,8 +74,9 @@ PROCESSING = Domain.PROCESSING
 class Timer(NamedTuple):
     """A timer of a key, identified by its name. `time` and `holds` are in microseconds.
 
-    `holds` is the earliest event time at which the timer may produce a record; the watermark that the computation
-    passes to its readers waits for this event time (rule T3). `holds` is None if the timer holds no event time.
+    `holds` is the earliest event time that a record produced by the timer may have. While the timer is pending, the
+    watermark that the computation passes to its readers does not pass this event time (rule T3). If `holds` is None,
+    the timer does not hold back this watermark.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Timer(NamedTuple):
 
 
 class Values:
-    """The fields of a key's state, as attributes.
+    """An object whose attributes are the fields of a key's state.
 
     >>> from tailrace.model.samples.visits import example
     >>> values = Values(example(), example().defaults)
@@ -150,9 +151,10 @@ class FedBack(NamedTuple):
 
 
 class Context:
-    """The key, state, timers and outputs that are available to one call of a computation's method.
+    """The context of one call of a computation's method: the key, the key's state and timers, and the outputs of the
+    call.
 
-    `floor` is the earliest event time of any record that the call may produce. `default` is the event time of a
+    `floor` is the earliest event time that a record produced by the call may have. `default` is the event time of a
     production for which the call specifies no event time. `floor` and `default` are in microseconds. `held` has the
     current value of every field of the key's state.
     """
@@ -186,8 +188,9 @@ class Context:
     def watermark(self) -> datetime:
         """The watermark that the code may use; its value depends on how the input is cut into epochs.
 
-        While a record is processed, `watermark` is the watermark from before the epoch. While a timer is processed, or
-        a record of an `ordered` computation, `watermark` is the watermark at the end of the current epoch.
+        Normally, while a record is processed, `watermark` is the watermark at the start of the epoch. In two cases,
+        `watermark` is instead the watermark at the end of the current epoch: while a timer is processed, and while a
+        record of an `ordered` computation is processed.
         """
         return moment(self._watermark)
 
@@ -200,11 +203,10 @@ class Context:
         """Output a record with the columns of the computation's `produces`; the key is added to the record.
 
         If `event_time` is left out, the production has the event time of the current record. While a timer is
-        processed, the default is the event time that the timer holds, or the timer's due time if the timer holds no
-        event time. `event_time` must not be earlier than the current record's event time or, while a timer is
-        processed, than the event time that the timer holds. If another pending timer of the key holds an even earlier
-        event time, that event time is the lower limit (MillWheel, 4.5). Raises `ComputationError` if `event_time` is
-        too early.
+        processed, the default is the timer's `holds` time, or the timer's due time if `holds` is None. `event_time`
+        must not be earlier than the current record's event time. While a timer is processed, `event_time` must not be
+        earlier than the timer's `holds` time. If another pending timer of the key has an even earlier `holds` time,
+        that time is the lower limit instead (MillWheel, 4.5). Raises `ComputationError` if `event_time` is too early.
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
         self._produced.append((values, self._at("produced", event_time)))
@@ -248,8 +250,8 @@ class Context:
         try:
             return {column: fit(values.get(column)) for column, fit in fits}
         except (ValueError, TypeError, ArithmeticError):
-            # Convert column by column only after a failure, because this is slower: the error message then names the
-            # column that does not fit.
+            # This code runs only after a failure, because converting column by column is slower. The error message then
+            # names the column whose value does not fit.
             return {column: self._value(did, column, values.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
@@ -276,11 +278,11 @@ class Context:
         """Set a timer of the key.
 
         `process_timer` is called once, when the watermark or the processing time (`domain`) reaches `at`. The new timer
-        replaces an earlier timer of the same name. `holds` is the earliest event time at which the timer may produce a
-        record; the watermark that the computation passes to its readers waits for this event time. If you leave out
-        `holds`, an event-time timer holds `at`, and a processing-time timer holds no event time (MillWheel, 4.5, 4.6
-        and 5.2). Raises `ComputationError` if `holds` is so early that the readers' watermark may already have passed
-        it.
+        replaces an earlier timer of the same name. `holds` is the earliest event time that a record produced by the
+        timer may have. While the timer is pending, the watermark that the computation passes to its readers does not
+        pass this event time. If you leave out `holds`, the `holds` time of an event-time timer is `at`, and a
+        processing-time timer does not hold back the watermark (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError`
+        if `holds` is so early that the readers' watermark may already have passed it.
         """
         if not isinstance(name, str) or not name:
             raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")

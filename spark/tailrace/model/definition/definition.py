@@ -42,12 +42,15 @@ class Definition:
     """Whether the definition groups records into windows and keeps the current answer of each window."""
 
     repairs_late: ClassVar[bool] = False
-    """Whether a record may be too late for the definition's windows or pairs; a backfill must then add the late
-    record.
+    """Whether a record may be too late for the definition's windows or pairs. If so, a backfill must add the late
+    records.
     """
 
     recomputable: ClassVar[bool] = True
-    """Whether the output for a range of event time can be recomputed, because it depends only on the log (`Ranged`)."""
+    """Whether the output for a range of event time can be recomputed.
+
+    This is possible for `Ranged` definitions, because their output depends only on the log.
+    """
 
     state_name: ClassVar[str | None] = None
     """The name, in messages to users, for the rows of a stream's state; None if this kind of definition has no
@@ -78,16 +81,21 @@ class Definition:
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The columns of the log that identify a retracted record to the definition."""
+        """The columns of the log by which the definition identifies a retracted record."""
         return tuple(self.log.columns)
 
     @property
     def before(self) -> tuple[Any, ...]:
-        """The definitions whose panes or productions this definition reads; empty if it reads only logs of sources."""
+        """The definitions whose panes or productions this definition reads; empty if the definition reads only logs of
+        sources.
+        """
         return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))
 
     def with_set_aside(self, reasons: Reasons) -> Self:
-        """Return a copy of the definition that rejects exactly these set-aside records, before any other step."""
+        """Return a copy of the definition that rejects the set-aside records in `reasons` before any other step.
+
+        `reasons` replaces the set-aside records of the original definition.
+        """
         # Copy the object instead of calling its constructor, because the arguments of a user-defined class are unknown
         # here.
         made = copy.copy(self)
@@ -99,11 +107,16 @@ class Ranged(Definition):
     """A definition whose output depends only on the log, so that a range of event time can be recomputed."""
 
     def closed_until(self, watermark: int) -> int:
-        """Return the event time, in microseconds, before which the output no longer changes at this watermark."""
+        """Return the event time, in microseconds, before which the output is final when a stream has reached this
+        watermark.
+        """
         return watermark
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time, in microseconds, from which on only a stream may change the output, not a backfill."""
+        """Return the event time, in microseconds, from which on a backfill must not change the output.
+
+        From this event time on, only a stream may change the output.
+        """
         return END_OF_TIME
 
     if TYPE_CHECKING:
@@ -125,4 +138,4 @@ class Ranged(Definition):
 
 
 class Windowless(Ranged):
-    """A definition that computes output rows from records and has no windows. So it keeps no current answers."""
+    """A definition without windows: it computes output rows from records, and keeps no current answers."""

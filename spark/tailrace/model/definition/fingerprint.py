@@ -30,7 +30,7 @@ class Change(Enum):
     FIRES = "fires otherwise"
     """Panes fire at other times, or a window's panes relate to each other differently.
 
-    A complete window's answer is the same.
+    The answer of a complete window stays the same.
     """
     BREAKING = "breaking"
     """Existing results disappear, or their meaning changes."""
@@ -39,7 +39,10 @@ class Change(Enum):
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
-"""The parts that decide when panes fire and how panes relate, but that do not affect a complete window's result."""
+"""The parts that decide when panes fire and how a window's panes relate to each other.
+
+These parts do not affect the result of a complete window.
+"""
 
 FOLLOWS = "watermark"
 """The name of the part for the log's watermark strategy, which decides when panes fire and which records are too
@@ -86,13 +89,15 @@ def decode_meaning(text: str) -> Parts:
 
 
 def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
-    """Return the old and the new value of each part that differs, by name; `None` stands for a missing part."""
+    """Return a dict from the name of each differing part to its old and new value; `None` stands for a missing part."""
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def change(before: Parts | None, after: Parts) -> Change:
-    """Classify a definition's change from `before` to `after`; `before` is None if the lake does not store it."""
+    """Classify a definition's change from `before` to `after`; `before` is None if the lake does not store the old
+    parts.
+    """
     if before is None:
         return Change.UNKNOWN
     different = set(differing_parts(before, after))

@@ -1,10 +1,10 @@
 """A join: pairs of matching records from two logs, as one log (Dataflow Model, 2.1; Photon, 3).
 
-Two records match if they have the same key and if their event times are close to each other or in the same window. A
-pair is output in the epoch in which its second record arrives, so no pair waits. The join's kind decides whether a
-record without a partner is output. The option `unmatched` decides whether a record without a partner is output at once,
-or only when the watermark shows that no partner can arrive any more. An output that turns out to be wrong is retracted,
-like a pipeline's panes (Dataflow Model, 2.3).
+Two records match if they have the same key, and if their event times are close to each other or the two records are in
+the same window. A pair is output in the epoch in which the second of the two records arrives. The join's kind decides
+whether a record without a partner is output. The option `unmatched` decides whether a record without a partner is
+output at once, or only when the watermark shows that no partner can arrive any more. If an output turns out to be
+wrong, the join retracts the output, just as a pipeline retracts a pane (Dataflow Model, 2.3).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tailrace.model.windows.panes import Accumulation, Timestamp
 from tailrace.model.windows.windows import Fixed, Window, Windowing
 
 TAKES_BACK = "takes_back"
-"""The part of a join's meaning that says whether a stream may retract rows."""
+"""The name of the part of a join's meaning that says whether a stream may retract rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +57,18 @@ class Join(Windowless):
     with a null key has no partner. `within` is the maximum time between the two records. If `within` is a tuple of two
     durations, the right record may be earlier than the left record by at most the first duration, and later by at most
     the second duration. Instead of `within`, `where` can require that both records are in the same window; only
-    windowings that assign windows by event time are allowed. `kind` says for which sides records without a partner are
-    output, with nulls in the other side's columns: neither ("inner"), one ("left" or "right"), or both ("full").
-    `unmatched` says when a record without a partner is output. With "wait", a record without a partner is output when
-    no partner can arrive in time any more. With "tell", a record without a partner is output at once, and retracted if
-    a partner arrives.
+    windowings that assign windows by event time alone are allowed. `kind` says on which sides a record without a
+    partner is output: on neither side ("inner"), on one side ("left" or "right"), or on both sides ("full"). In the
+    output row of such a record, the columns of the other side are null. `unmatched` says when a record without a
+    partner is output. With "wait", a record without a partner is output when no partner can arrive in time any more.
+    With "tell", a record without a partner is output at once, and retracted if a partner arrives.
 
     `left_columns` and `right_columns` name the output columns of each side, by default all columns except the key. A
-    mapping from output names to column names renames columns. The event time of a pair is the later event time of its
-    two records. A record is too late if its event time, or the end of its window, is behind the watermark by more than
-    `allowed_lateness`. A side may also be the panes of a pipeline. When an answer of the pipeline is corrected, the
-    pairs with this answer are retracted and output again. If you leave out `allowed_lateness`, the join waits as long
-    as corrections of answers can arrive.
+    mapping from output names to column names renames columns. The event time of a pair is the later of the event times
+    of its two records. A record is too late if its event time, or the end of its window, is behind the watermark by
+    more than `allowed_lateness`. A side may also be the panes of a pipeline. When an answer of the pipeline is
+    corrected, the pairs with the old answer are retracted, and pairs with the new answer are output. If you leave out
+    `allowed_lateness`, the join waits as long as corrections of answers can arrive.
 
     >>> from tailrace.model.base.time import hours
     >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -97,7 +97,9 @@ class Join(Windowless):
     each, keep, multiplies = (), None, True
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records of either side that the join rejects because every epoch with them failed (rule X7)."""
+    """The records of either side that the join rejects because every epoch that contained these records failed (rule
+    X7).
+    """
 
     def __post_init__(self) -> None:
         for name in ("on", "left_columns", "right_columns"):
@@ -124,7 +126,9 @@ class Join(Windowless):
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The column for the side and the key columns, which every record of either side has."""
+        """The columns that identify a retracted record: the column that names the record's side, and the key
+        columns.
+        """
         return (SIDE, *self.keys)
 
     @cached_property
@@ -137,12 +141,14 @@ class Join(Windowless):
         return {left: (left, right) for left, right in pairs}
 
     def taken(self, side: str) -> dict[str, str]:
-        """Return a dict from output name to column name for all output columns of a side, key columns first."""
+        """Return a dict from output name to column name for all output columns of a side, with the key columns
+        first.
+        """
         place = SIDES.index(side)
         return {name: pair[place] for name, pair in self.keys.items()} | self.own(side)
 
     def own(self, side: str) -> dict[str, str]:
-        """Return a dict from output name to column name for the output columns of a side, without the key."""
+        """Return a dict from output name to column name for the output columns of a side, except the key columns."""
         given: Any = self.left_columns if side == LEFT else self.right_columns
         if given is None:
             without = {pair[SIDES.index(side)] for pair in self.keys.values()} | {PANE_TIME}
@@ -179,7 +185,9 @@ class Join(Windowless):
 
     @cached_property
     def lateness(self) -> int:
-        """The allowed lateness in microseconds; by default, the time for which the joined panes may be corrected."""
+        """The allowed lateness in microseconds; by default, the time for which panes that the join reads may be
+        corrected.
+        """
         return self.log.trails if self.allowed_lateness is None else duration(self.allowed_lateness)
 
     @cached_property
@@ -192,12 +200,12 @@ class Join(Windowless):
         return self.log.takes_back or (self.kind != "inner" and (self.unmatched == "tell" or self.lateness > 0))
 
     def keeps(self, side: str) -> bool:
-        """Return True if the records of a side that have no partner are output."""
+        """Return True if a record of this side is output even if the record has no partner."""
         return self.kind in ("full", side)
 
     def ahead(self, side: str) -> int:
-        """Return the maximum time, in microseconds, by which a partner's event time may be after a record of this
-        side.
+        """Return the maximum time, in microseconds, by which a partner may be later than a record of this side, in
+        event time.
         """
         return self.reach[1] if side == LEFT else self.reach[0]
 
@@ -216,14 +224,15 @@ class Join(Windowless):
         """The time by which the watermark for the join's readers is behind the join's own watermark (rule T3).
 
         The time is in microseconds. A record that waits for a partner is output without a partner only when no partner
-        can arrive any more. At that time, the record is older than the join's watermark by about `hold`, but the record
-        must not be late for the readers.
+        can arrive any more. At that time, the join's watermark has passed the record's event time by about `hold`. The
+        watermark for the readers must not have passed the record's event time yet, because the record would otherwise
+        be late for the readers.
         """
         return 0 if self.kind == "inner" or self.unmatched == "tell" else self._span
 
     @property
     def trails(self) -> int:
-        """The maximum time by which a new row or a retraction is behind the watermark for the join's readers.
+        """The maximum time by which a new row or retraction may be behind the watermark for the join's readers.
 
         The time is in microseconds.
         """
@@ -231,8 +240,10 @@ class Join(Windowless):
 
     @property
     def _span(self) -> int:
-        """The maximum time between a row's event time and a record that outputs or retracts the row, in
-        microseconds.
+        """The maximum time, in microseconds, by which a row may be earlier than the record that causes its output or
+        retraction.
+
+        Both times are event times.
         """
         if self.where is not None:
             return self.where.longest or 0
@@ -245,23 +256,24 @@ class Join(Windowless):
     def closed_until(self, watermark: int) -> int:
         """Return the event time, in microseconds, before which the output is final.
 
-        When a stream has reached this watermark, it has already output all rows and all retractions with earlier event
-        times, including the rows for records without a partner.
+        When a stream has reached this watermark, it has already output all rows and retractions whose event times are
+        before the returned time. These rows include the rows for records without a partner.
         """
         reached = self.onward(watermark)
         return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time from which on a stream may still change rows that a backfill writes, in
-        microseconds.
+        """Return the event time, in microseconds, from which on a backfill must not change rows.
+
+        From this event time on, a stream may still change the rows that a backfill would write.
         """
         return END_OF_TIME if self.kind == "inner" and not self.takes_back else self.closed_until(watermark)
 
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Return True if a record of a side can be output without a partner.
 
-        With `unmatched="wait"`, the watermark must have passed every possible partner; with "tell", the result is
-        always True.
+        With `unmatched="wait"`, the watermark must have passed the event times of all possible partners. With "tell",
+        the result is always True.
         """
         if self.unmatched == "tell":
             return True
@@ -284,7 +296,11 @@ class Join(Windowless):
         return self._past(at, window, watermark, self.lateness)
 
     def _past(self, at: int, window: Window | None, watermark: int, by: int) -> bool:
-        """Return True if the watermark has closed a record's window or, without windows, passed the record by `by`."""
+        """Return True if the watermark is far enough past a record.
+
+        For a join with windows, the watermark must have closed the record's window. For a join without windows, the
+        watermark must be past the record's event time by more than `by` microseconds.
+        """
         if window is not None:
             return watermark >= min(END_OF_TIME, window.end + self.lateness)
         return watermark >= END_OF_TIME or watermark > at + by
@@ -307,7 +323,7 @@ class Join(Windowless):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
+        """A digest of everything that determines the join's meaning; compare `Pipeline.fingerprint`."""
         return digest(("join", sorted(self.meaning.items())))
 
 

@@ -28,7 +28,7 @@ pair.
 """
 
 WINDOWINGS = (Fixed, Sliding, Calendar, Global)
-"""The windowings that a join may use: they choose the windows of a record from the record's event time alone."""
+"""The windowings that a join may use: they assign a record to windows by the record's event time alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

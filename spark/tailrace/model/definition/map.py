@@ -41,11 +41,12 @@ from tailrace.model.windows.panes import Rejected
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Windowless):
-    """A definition that converts each record of a log to any number of records, exactly once, in the record's epoch.
+    """A definition that converts each record of a log, exactly once and in the record's epoch, to any number of
+    records.
 
-    `each` has the steps that are applied to every record. `keep` drops the records that do not meet a condition, as in
-    a `Pipeline`. `what` names the output columns, by default all columns; the output also has the event time, as
-    `event_time`. If a step cannot process a record, the record is rejected, and the reason is stored.
+    `each` has the steps that are applied to every record. `keep` is a condition, and records that do not meet the
+    condition are dropped. `what` names the output columns, by default all columns. The output always has the column
+    `event_time`, too. If a step cannot process a record, the record is rejected, and the reason is stored.
 
     A map reads a source's log, or the productions of a computation or of another map. `produced` is the map's output as
     a log that other definitions can read.
@@ -109,7 +110,7 @@ class Map(Windowless):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
+        """A digest of everything that determines the map's meaning; compare `Pipeline.fingerprint`."""
         return digest(("map", sorted(self.meaning.items())))
 
 

@@ -1,9 +1,9 @@
-"""A rule for productions that count once even if several computations produce them (Photon's registry of ids).
+"""The rule that a production counts only once even if several computations output it (Photon's registry of ids).
 
 Computations in several regions may read copies of the same log, each copy with its own delays. Each of the computations
 must be able to produce all results alone, because the other computations may be down. So a computation outputs a
 production only after claiming it in a shared registry, and drops a production that another computation has already
-claimed. A claim is permanent, so folding the same epoch again returns the same result.
+claimed. A claim is permanent, so an epoch that is processed again has the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Id(NamedTuple):
 
 @dataclass(frozen=True)
 class Once:
-    """The rule that productions with the same id and event time count once in all computations that share a registry.
+    """The rule that productions with the same id and event time count only once across all computations that share a
+    registry.
 
     `by` names the column that contains the id: a column of the productions or of the key. `keep` limits the rule to the
     productions that meet a condition. Productions that do not meet the condition always count, and so do productions
@@ -39,7 +40,7 @@ class Once:
     keep: Condition | None = None
 
     def id_of(self, record: Mapping[str, Any], at: int, types: Mapping[str, str]) -> Id | None:
-        """Return the id of a production with these values and types, or None if the rule does not apply to it.
+        """Return the id of the production `record`, or None if the rule does not apply to the production.
 
         >>> from tailrace.model.base.conditions import Match
         >>> joined = Once("joined", by="click", keep=Match("query", ">", 0))

@@ -46,7 +46,7 @@ class Pack(ElementWise):
 
     @property
     def fields(self) -> dict[str, str]:
-        """A dict from each name in the packed column to the name of the column that is packed."""
+        """A dict from each name in the packed column to the name of the column that is packed under this name."""
         return dict(self.of) if isinstance(self.of, Mapping) else {name: name for name in self.of}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -79,9 +79,9 @@ class Unpack(ElementWise):
     """A step that creates one record for each element of a collected list. The packed columns replace the list column.
 
     `first` is the maximum number of elements that are unpacked from the start of the list. `Collect` sorts the list by
-    the packed columns, starting with the first column. `place` names a new column for an element's position in the
-    list, starting at 1. With `outer`, an empty list results in one record, in which the packed columns and the `place`
-    column are null.
+    the packed columns, starting with the first column. `place` names a new column for the position of the element in
+    the list; the first position is 1. With `outer`, an empty list results in one record, in which the packed columns
+    and the `place` column are null.
 
     >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
     >>> dearest = Unpack("bids", first=1, place="rank")

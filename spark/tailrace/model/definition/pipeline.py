@@ -61,14 +61,20 @@ from tailrace.model.windows.windows import (
 )
 
 MEASURED = "when"
-"""The prefix in the names of accumulator parts that hold the trigger's measures, instead of the name of a result."""
+"""The prefix in the names of the accumulator parts that contain the trigger's measures.
+
+In the name of a part that belongs to a result, the prefix is the name of the result.
+"""
 
 NET = "answer__records"
-"""The accumulator part in which a later stage counts records: the number of added records minus retracted records."""
+"""The name of the accumulator part in which a later stage counts added records minus retracted records."""
 
 
 UNANSWERED = "unanswered"
-"""The column of panes and answers for the reason why results are null, if a result may not fit its type (rule X7)."""
+"""The name of the column, in panes and answers, that contains the reason why results are null.
+
+The column exists only if a result may fail to fit its type (rule X7).
+"""
 
 
 def is_measure(part: str) -> bool:
@@ -85,22 +91,22 @@ class Pipeline(Ranged):
     """A definition with windows. A stream, a backfill and the reference execution all use the same pipeline.
 
     `what` maps the name of each result to its combiner. `where` is the windowing, `when` the trigger, and `how` the
-    accumulation. `each` has the steps that are applied to every record first. `key` names the columns by which the
-    records are grouped; if `key` is empty, all records are in one group. `keep` drops the records that do not meet a
-    condition; dropped records still advance the log's watermark. `on_time` says whether the pane at the watermark fires
-    even if no record is new, and `closing` says whether the last pane of a window fires even if no record is new (rule
-    M3). `finishing` must be "close" if the trigger can finish while records may still arrive; records that arrive later
-    are then too late (rule M4). `timestamp` sets the event time that an answer has as a record of a later stage.
-    `answers=True` keeps the current answers of an earlier stage in a table. Without this option, only the last stage of
-    a deployed definition has a table of answers, and an earlier stage has only a ledger. The option `answers` is not
-    part of the definition's meaning.
+    accumulation. `each` has the steps that are applied to every record before records are grouped. `key` names the
+    columns by which the records are grouped; if `key` is empty, all records are in one group. `keep` drops the records
+    that do not meet a condition; dropped records still advance the log's watermark. `on_time` says whether the on-time
+    pane of a window fires even if no record is new. `closing` says whether the last pane of a window fires even if no
+    record is new (rule M3). `finishing` must be "close" if the trigger can finish while records may still arrive;
+    records that arrive later are then too late (rule M4). `timestamp` sets the event time that an answer has as a
+    record of a later stage. `answers=True` keeps the current answers of an earlier stage in a table. Without this
+    option, only the last stage of a deployed definition has a table of answers, and an earlier stage has only a ledger.
+    The option `answers` is not part of the definition's meaning.
 
-    The log of a later stage is `earlier.panes`. When the earlier stage retracts a pane, the later stage removes the
-    record of that pane. So the later stage's answers are always computed from the earlier stage's current answers only.
-    A later stage must wait as long as corrections from the earlier stage can arrive; this time is the default
-    `allowed_lateness` of a later stage. For other pipelines, the default is zero. A pipeline over the productions of a
-    computation reads `computation.produced`, whose records are never retracted. If a pipeline reads a join whose rows
-    may be retracted, the rules for a later stage apply to this pipeline.
+    The log of a later stage is the property `panes` of the earlier stage. When the earlier stage retracts a pane, the
+    later stage removes the record of that pane. So the later stage's answers are always computed from the earlier
+    stage's current answers only. A later stage must wait as long as corrections from the earlier stage can arrive; this
+    time is the default `allowed_lateness` of a later stage. For other pipelines, the default is zero. A pipeline over
+    the productions of a computation reads `computation.produced`, whose records are never retracted. If a pipeline
+    reads a join whose rows may be retracted, the rules for a later stage apply to this pipeline.
     """
 
     kind_name, state_name, windowed, repairs_late = "pipeline", "open windows", True, True
@@ -143,13 +149,13 @@ class Pipeline(Ranged):
 
     @property
     def finished(self) -> Pipeline:
-        """The definition for input that has ended: all records are present, and no record is retracted any more.
+        """The same pipeline for input that has ended: all records are present, and no record is retracted any more.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        # The log of a table's changes contains retractions as records, even if the input is finished.
+        # A log of table changes contains retractions as records, even if the input has ended.
         if not self.log.takes_back or self.log.signed:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
@@ -245,7 +251,7 @@ class Pipeline(Ranged):
         return Prepared(good, reasons)
 
     def closes(self, end: int) -> int:
-        """Return the watermark at which a window that ends at `end` closes, in microseconds (rule M1)."""
+        """Return the watermark, in microseconds, at which a window that ends at `end` closes (rule M1)."""
         return min(END_OF_TIME, end + self.lateness)
 
     def closed_until(self, watermark: int) -> int:
@@ -259,8 +265,8 @@ class Pipeline(Ranged):
         """Return the event time, in microseconds, from which on a backfill must not change windows.
 
         The returned time is the end of time, because a backfill may also correct windows that are still open. The
-        exception is a definition with an earlier stage whose answers have the event time of a record (`timestamp`):
-        then the returned time is the same as from `closed_until`.
+        exception is a definition in which the answers of an earlier stage have the event time of a record
+        (`timestamp`). For such a definition, this method returns the same time as `closed_until`.
         """
         stamped = any(one.stamp is not None for one in self.stages[:-1])
         return self.closed_until(watermark) if stamped else END_OF_TIME
@@ -274,11 +280,11 @@ class Pipeline(Ranged):
 
     @property
     def trails(self) -> int:
-        """The maximum time by which a new pane's timestamp may be behind a later stage's watermark, in microseconds.
+        """The maximum time, in microseconds, by which a new pane's timestamp may be behind a later stage's watermark.
 
         A window may be corrected as long as records for the window can arrive. If an answer's timestamp is before the
-        end of its window, the timestamp is further behind, by at most the window's length. If windows merge, the later
-        stage's watermark also waits for open windows.
+        end of its window, the timestamp may be further behind, by at most the window's length. If windows merge, the
+        later stage's watermark also waits until open windows have fired.
         """
         within = self.lateness + self.where.reach
         if self.timestamp is END_OF_WINDOW:
@@ -298,10 +304,10 @@ class Pipeline(Ranged):
 
     @cached_property
     def parts(self) -> dict[str, Part]:
-        """All parts of the accumulator, by the names of the result and the part, such as `mean_delay__total`.
+        """All parts of the accumulator; each key joins the names of the result and the part, as in `mean_delay__total`.
 
-        The accumulator also contains the trigger's measures, the answer's timestamp (unless it is the window's end)
-        and, in a later stage, the number of records.
+        The accumulator also contains the trigger's measures, the answer's timestamp (unless the timestamp is the
+        window's end) and, in a later stage, the number of records.
         """
         parts = {
             f"{name}__{part.name}": part
@@ -377,7 +383,8 @@ class Pipeline(Ranged):
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.percentiles_ahead.items())
         if self.when.stops:
-            # The meaning states that a stop counts all records of the window (rule M6).
+            # This part of the meaning records that a trigger's stop condition counts all records of the window (rule
+            # M6).
             parts["stops"] = "the whole window"
         if self.timestamp is not END_OF_WINDOW:
             parts["timestamp"] = self.timestamp.value
@@ -397,8 +404,8 @@ class Pipeline(Ranged):
             (parts["where"], parts["when"], parts["how"], parts["lateness"]),
             (parts["on_time"], parts["closing"], parts["finishing"]),
         )
-        # The order of these options must not change, because the digest depends on the order; add a new option at the
-        # end. An option that the definition leaves out does not change the digest.
+        # Do not change the order in which options are appended here, because the digest depends on the order. Append a
+        # new option at the end. An option that the definition leaves out does not change the digest.
         meaning += (parts["keep"],) if "keep" in parts else ()
         meaning += parts.get("each", ())
         meaning += (parts["percentiles"],) if "percentiles" in parts else ()
@@ -556,7 +563,7 @@ def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _stage_faults(pipeline: Pipeline, earlier: Pipeline) -> Iterable[Fault]:
-    """Find the faults of a pipeline stage that depend on the earlier stage, whose panes the pipeline stage reads."""
+    """Check a later stage against the earlier stage whose panes it reads, and find the faults."""
     if earlier.how is not Accumulation.RETRACTING:
         remedy = f"set how=RETRACTING in {earlier.name}"
         yield Fault(

@@ -82,7 +82,7 @@ class Derive(ElementWise):
         yield {**record, **made}
 
     def reasons(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return the reason for a rejection for each column whose computed value may not fit its type.
+        """Return a dict from each computed column whose value may fail to fit its type to the reason for the rejection.
 
         >>> from tailrace.model.base.expressions import Col
         >>> Derive({"cost": Col("n") * Col("price"), "half": Col("n") // 2}).reasons({"n": "bigint", "price": "bigint"})
@@ -104,7 +104,7 @@ class Derive(ElementWise):
 
 @dataclass(frozen=True)
 class _Function(ElementWise):
-    """The base class of the steps that call a function, which computes the columns of `gives`."""
+    """The base class of the steps that call a function. The function computes the columns that `gives` declares."""
 
     function: Callable[[Any], Any]
     gives: Mapping[str, str]
@@ -181,7 +181,7 @@ class SparkColumns(ElementWise):
     `values` maps each new column to its type and the text of its expression. Use functions that return null on an
     error, such as `try_divide` instead of `/`. If an expression raises an error, the whole epoch fails in Spark. The
     stream then searches for the records that cause the error and rejects them (`SetAside`). If the stream does not find
-    these records, it stops.
+    these records, the stream stops.
     """
 
     values: Mapping[str, tuple[str, str]]
@@ -248,11 +248,13 @@ NONE_SET_ASIDE: Reasons = MappingProxyType({})
 
 @dataclass(frozen=True)
 class SetAside(ElementWise):
-    """A step that rejects the records that a stream has set aside because every epoch with them failed.
+    """A step that rejects the records that a stream has set aside because every epoch that contained these records
+    failed.
 
-    The step recognizes a set-aside record by its position in the log, and rejects it for the recorded reason. As a last
-    resort, a stream puts a `SetAside` step before the steps that a definition declares (rule X7). Every process that
-    reads the definition's ledger adds the same step. The step is not part of the definition's meaning.
+    The step recognizes a set-aside record by its position in the log, and rejects the record for the reason that the
+    stream stored. As a last resort, a stream puts a `SetAside` step before the steps that a definition declares (rule
+    X7). Every process that reads the definition's ledger adds the same `SetAside` step. The step is not part of the
+    definition's meaning.
     """
 
     reasons: Reasons
@@ -288,7 +290,7 @@ def own_steps(steps: Iterable[ElementWise]) -> list[ElementWise]:
 
 
 class Prepared(NamedTuple):
-    """The records that the steps returned for one input record, and the reasons for rejecting other records."""
+    """The records that the steps returned for one input record, and the reasons why steps rejected records."""
 
     records: list[Record]
     reasons: list[str]
@@ -339,14 +341,17 @@ def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iter
 
 
 def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a step. If the value is not an `ElementWise`, the value itself is the only fault."""
+    """Find the faults of a step. A value that is not an `ElementWise` is itself a fault."""
     if isinstance(step, ElementWise):
         return step.faults(path, types)
     return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]
 
 
 def steps_faults(steps: Iterable[object], types: Mapping[str, str]) -> Iterator[Fault]:
-    """Find the faults of the first faulty step; the steps after it need its columns."""
+    """Find the faults of the first faulty step.
+
+    Later steps are not checked, because they may need columns of the faulty step.
+    """
     for place, step in enumerate(steps):
         faults = list(element_faults(f"each[{place}]", step, types))
         yield from faults
@@ -356,7 +361,8 @@ def steps_faults(steps: Iterable[object], types: Mapping[str, str]) -> Iterator[
 
 
 def unkept_faults(steps: Iterable[ElementWise], log: Log) -> Iterator[Fault]:
-    """Find the steps that need kept records, over a log whose records are not kept (MillWheel, 6.1.3).
+    """If a log's records are not kept, find the steps that need kept records; each such step is a fault (MillWheel,
+    6.1.3).
 
     For a rejected record, the ledger has only the record's position. A person must be able to find the record in the
     log by this position.

@@ -47,10 +47,10 @@ def written(part: object) -> str:
             value = getattr(part, field.name)
             if field.default is not MISSING and value == field.default:
                 continue
-            # Write only the value of the first option, without the option's name, as a user would write it.
+            # For the first option, write only the value, because users leave out the option's name.
             options.append(written(value) if place == 0 else f"{field.name}={written(value)}")
         return f"{type(part).__name__}({', '.join(options)})"
-    # Write a function as its name, because its repr contains an address that differs from run to run.
+    # Write the function's name instead of its repr, because the repr contains an address that differs from run to run.
     return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
 
 

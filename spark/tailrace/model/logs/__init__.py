@@ -1,1 +1,1 @@
-"""Logs as users declare them: their columns, their watermark strategies, and logs that are derived from other logs."""
+"""The declarations of logs: columns, watermark strategies, and logs that are derived from other logs."""

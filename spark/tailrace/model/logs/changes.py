@@ -1,4 +1,4 @@
-"""A log of the changes of a database table, as rows: a changed row is retracted, and then added with its new values."""
+"""A log of the changes to a database table: if a row changes, the old row is retracted, and the new row is added."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tailrace.model.logs.log import Log
 class Changes(Log):
     """The changes of a database table, in the form in which Debezium writes them to a topic.
 
-    A record of the log is a row of the table. If a row is inserted, or is in the initial snapshot, the record is added.
+    A record of the log is a row of the table. If a row is inserted, or is in the initial snapshot, its record is added.
     If a row is deleted, its record is retracted. If a row is updated, the record with the old values is retracted, and
     a record with the new values is added. So a pipeline over these records has the same results as a query over the
     table. `columns` are the columns of the table, and `event_time` names an additional column with the time of the
-    change. The time at which a row is retracted differs from the time at which it was added. So a pipeline over changes
-    must use a single window for all records.
+    change. The time at which a row is retracted differs from the time at which the row was added. So a pipeline over
+    changes must use a single window for all records.
 
     `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times
     that Debezium writes as numbers; Debezium then writes dates as numbers of days. If `instants` is left out for JSON,

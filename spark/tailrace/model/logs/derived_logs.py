@@ -1,8 +1,8 @@
 """Logs that are derived from other logs or definitions: panes, productions, unions, and logs by arrival time.
 
-An epoch of a union contains the records of all of its logs, and its watermark is the lowest watermark of these logs
-(rule T3; Dataflow Model, 2.1). So a definition over a union is folded, replayed and recomputed like a definition over a
-single log, and no record is stored twice.
+An epoch of a union contains the records of all logs of the union. The watermark of a union is the lowest watermark of
+its logs (rule T3; Dataflow Model, 2.1). So a definition over a union is folded, replayed and recomputed like a
+definition over a single log, and no record is stored twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Producer(Protocol):
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs with a source that the definition reads, either directly or through other definitions."""
+        """The logs that are filled by a source and that the definition reads, directly or through other definitions."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -64,7 +64,7 @@ class Panes(_Output[P]):
     """The panes of a pipeline stage, as the log that a later stage reads; `Pipeline.panes` creates this log.
 
     The log's columns are the key, the results, `window_start` and `window_end`, and `event_time`. The log declares
-    neither bounds nor disorder, because its watermark is passed on by the earlier stage (rule T3).
+    neither bounds for event times nor a disorder, because its watermark is passed on by the earlier stage (rule T3).
     """
 
     takes_back = True
@@ -72,12 +72,13 @@ class Panes(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Output[P]):
-    """The output of a computation, a map or a join, as a log that other definitions read; `produced` creates this log.
+    """The output of a computation, a map or a join, as a log that other definitions read.
 
-    The columns are `event_time` and, for a computation, the key columns and the columns of `produces`. For a map or a
-    join, the columns are `event_time` and the output columns. The records are never retracted, unless they come from a
-    join that retracts rows (`Join.takes_back`). The watermark is passed on by the definition that produces the records
-    (rule T3). A record that a computation has produced is never late for its readers.
+    The property `produced` of the definition creates this log. The columns are `event_time` and, for a computation, the
+    key columns and the columns of `produces`. For a map or a join, the columns are `event_time` and the output columns.
+    The records are never retracted, unless they come from a join that retracts rows (`Join.takes_back`). The watermark
+    is passed on by the definition that produces the records (rule T3). A record that a computation has produced is
+    never late for the readers of the computation.
     """
 
     @property
@@ -91,12 +92,12 @@ class Productions(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Log):
-    """Several logs as one log. The members are logs with a source, or the output of computations, maps and joins.
+    """Several logs as one log. The members are logs that a source fills, or the output of computations, maps and joins.
 
-    `of` lists the logs, or maps a name to each log. A record has values in the columns of its own log, and null in the
-    columns of the other logs. The column that `tag` names contains the name of the record's log, and the column
-    `event_time` contains the record's event time. A column that several logs share must have the same type in all of
-    these logs. If all partitions of a log are idle, the watermark of the union does not wait for that log.
+    `of` is a tuple of logs, or a mapping from names to logs. A record has values in the columns of its own log, and
+    null in the columns of the other logs. The column that `tag` names contains the name of the record's log, and the
+    column `event_time` contains the record's event time. A column that several logs share must have the same type in
+    all of these logs. If all partitions of a log are idle, the watermark of the union does not wait for that log.
 
     >>> views = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at")
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "ad": "bigint", "by": "string"}, event_time="at")
@@ -131,7 +132,9 @@ class Union(Log):
 
     @property
     def members(self) -> Mapping[str, Log]:
-        """The logs of the union, by the names that their records have in the column for the log's name (`tag`)."""
+        """A mapping from names to the logs of the union; the column that `tag` names contains the name of a record's
+        log.
+        """
         assert isinstance(self.of, Mapping)
         return self.of
 
@@ -145,7 +148,7 @@ class Union(Log):
         return tuple(found.values())
 
     def columns_of(self, member: str) -> Mapping[str, str]:
-        """Return a dict from column names of the union to column names of one of its logs, for this log's columns."""
+        """Return a mapping for one log of the union: from column names of the union to column names of this log."""
         return {name: name for name in self.members[member].columns}
 
     def records(self, member: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -203,7 +206,9 @@ class Union(Log):
 
 
 def taken_back(path: str, log: Log, remedy: str) -> Fault:
-    """Return the fault of a definition that cannot process retractions although its log contains retracted records."""
+    """Return the fault that is reported if a definition cannot process retractions but its log contains retracted
+    records.
+    """
     found = f"the panes of {log.name}" if isinstance(log, Panes) else f"what {log.name} gives, and takes back"
     if log.signed:
         remedy = f"write a Pipeline over {log.name}"
@@ -258,7 +263,7 @@ class Arrivals(Log):
             yield {**record, ARRIVAL: moment(now)}
 
     def refused(self, path: str) -> Fault:
-        """Return the fault of a definition that reads a log of arrivals but has no windows."""
+        """Return the fault that is reported if a definition without windows reads a log of arrivals."""
         expected = "a log itself, as only a pipeline's windows go by arrival"
         return Fault(path, self.name, expected, f"read {self.of.name}, or write a Pipeline over {self.name}")
 

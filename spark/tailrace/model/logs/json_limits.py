@@ -1,7 +1,7 @@
 """Limits on JSON texts that every reader enforces, so that no text can exhaust the stack of the reader.
 
-A text beyond a limit is rejected. The limits in this module are the limits of Spark's JSON parser, or lower. The
-maximum size of a record is set by the log (`Log.record_bytes`).
+A text beyond a limit is rejected. Each limit in this module is at most as high as the corresponding limit of Spark's
+JSON parser. The maximum size of a record is set by the log (`Log.record_bytes`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ NAME = 50_000
 
 
 def beyond(text: str) -> str | None:
-    """Return a description of the limit that a JSON text exceeds, or None. The text need not be valid JSON.
+    """Return a description of the limit that a JSON text exceeds, or None if the text exceeds no limit.
+
+    The text need not be valid JSON.
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')

@@ -1,8 +1,8 @@
 """The declaration of a log: the columns of its records, and how far out of order the records may arrive.
 
-A source fills a log, or the log contains the output of another definition. `Panes` is the log with the panes of a
-pipeline stage, which a later stage reads: it contains answers with their event times, and retractions of answers.
-`Productions` is the log with the output of a computation, a map or a join.
+A source fills a log, or the log contains the output of another definition. A `Panes` log contains the panes of a
+pipeline stage: answers with their event times, and retractions of answers. A later stage reads this log. A
+`Productions` log contains the output of a computation, a map or a join.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 AHEAD = timedelta(days=1)
-"""The default for `ahead` in a log with arrival times: an event time may be after the arrival by at most this time."""
+"""The default of `ahead` for a log with arrival times: the maximum time by which an event time may exceed the arrival
+time.
+"""
 
 FARTHEST_AHEAD = LATEST - EARLIEST
 
@@ -46,8 +48,8 @@ class Log:
 
     Records with an event time outside `[earliest, latest)` are rejected, because a single such record could move the
     watermark to the end of time. A record whose event time is later than its arrival time by more than `ahead` is
-    rejected as well. By default, `ahead` is one day if there is an `arrival_time`; otherwise, the default is None,
-    which means no bound.
+    rejected as well. The default of `ahead` is one day for a log with an `arrival_time`, and None, which means no
+    bound, for any other log.
 
     `disorder` is the time by which the watermark of each partition is behind the partition's latest event time; the
     option is short for `watermark=BoundedDisorder(...)`. Other strategies are in `model.logs.watermark_strategies`.
@@ -55,18 +57,18 @@ class Log:
     records (Dataflow Model, 2.3).
 
     `unknown` decides what happens if a record has an undeclared column: "reject" rejects the record, and "ignore"
-    ignores the column. `required` names columns that must have a value in addition to the event time; a record without
-    this value is rejected. `record_id` names the columns that identify a record, if the source may deliver the same
-    record more than once. If a record is delivered again within the processing time `remembered`, it is counted but not
-    written to the log (rule X5; MillWheel, 6.1). Without `record_id`, a record is identified by its position in the
-    source.
+    ignores the column. `required` names columns that must have a value; a record without a value in such a column is
+    rejected. The event time is always required. `record_id` names the columns that identify a record, if the source may
+    deliver the same record more than once. If a record is delivered again within the time `remembered` (processing
+    time), the repeated record is counted but not written to the log (rule X5; MillWheel, 6.1). Without `record_id`, a
+    record is identified by its position in the source.
 
     `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format. For
-    Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to another
-    name, or a tuple of other names, that it may have in these schemas, for example its name before it was renamed:
-    `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants since 1970
-    although their schema does not say so; without `instants`, such numbers are refused. `record_bytes` is the maximum
-    size of a line or message in bytes; a larger line or message is rejected.
+    Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to the
+    other name, or a tuple of other names, that the column may have in these schemas. An example is the old name of a
+    renamed column: `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants
+    since 1970 although their schema does not say so; without `instants`, such numbers are refused. `record_bytes` is
+    the maximum size of a line or message in bytes; a larger line or message is rejected.
     """
 
     name: str
@@ -116,23 +118,29 @@ class Log:
     def trails(self) -> int:
         """The maximum time by which a corrected or retracted record may be behind the log's watermark, in microseconds.
 
-        For a log whose records are never retracted, the maximum time is zero; records of this log may be late.
+        For a log whose records are never retracted, this time is zero, although the log's records may be late.
         """
         return 0
 
     @property
     def kept(self) -> bool:
-        """Whether a table keeps the log's records; if not, they are computed again whenever they are needed."""
+        """Whether a table keeps the log's records. If not, the records are computed again whenever they are needed."""
         return True
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs with a source from which this log is derived, either directly or through other definitions."""
+        """The logs that are filled by a source and from which this log is derived, directly or through other
+        definitions.
+        """
         return (self,)
 
     @property
     def parts(self) -> tuple[Log, ...]:
-        """The logs of which this log consists: the logs of a union, or otherwise only this log itself."""
+        """The logs of which this log consists.
+
+        A union consists of several logs, and an `Arrivals` log consists of the log that it reads. Any other log
+        consists only of itself.
+        """
         return (self,)
 
     @property
@@ -147,7 +155,8 @@ class Log:
 
     @property
     def never_missing(self) -> dict[str, str]:
-        """The reasons for rejecting a record that lacks a value, by the name of the column that must have a value.
+        """A dict from the name of each column that must have a value to the reason for rejecting a record without this
+        value.
 
         The columns for the event time and the arrival time are not included, because they are checked separately,
         together with their bounds.
@@ -169,7 +178,9 @@ class Log:
 
     @property
     def percentiles_ahead(self) -> dict[int, int]:
-        """A dict from each percentile to the lead of its watermark over the log's watermark, in microseconds."""
+        """A dict from each percentile to the time by which its watermark is ahead of the log's watermark, in
+        microseconds.
+        """
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
     def _faults(self) -> Iterable[Fault]:
@@ -280,13 +291,17 @@ class Log:
 
 
 PANE_TIME = "event_time"
-"""The name of the column, in the log of a stage's panes, with the event time of an answer (`Pipeline.timestamp`)."""
+"""In a log that contains a definition's output, the name of the column for the event time (`Pipeline.timestamp`)."""
 
 SIGN = "_sign"
-"""The field that contains a record's sign, in addition to the columns: 1 for added, -1 for retracted records."""
+"""The name of a record's field for its sign: 1 if the record is added, -1 if it is retracted. This field is not a
+declared column of the log.
+"""
 
 PLACE = ("_epoch", "_source", "_offset")
-"""The names of a record's fields, in addition to the columns, for the record's epoch and its position in the source."""
+"""The names of a record's fields for its epoch and its position in the source. These fields are not declared columns of
+the log.
+"""
 
 
 def too_large(log: Log) -> str:
@@ -307,7 +322,7 @@ def log_names(logs: Iterable[Log]) -> str:
 def sign_of(record: Mapping[str, Any]) -> int:
     """Return the sign of a record: 1 for an added record, -1 for a retracted record.
 
-    Without the field `_sign`, return 1.
+    Returns 1 if the record has no field `_sign`.
 
     >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
     (1, -1)

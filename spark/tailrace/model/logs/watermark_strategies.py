@@ -19,19 +19,21 @@ from tailrace.model.base.time import BEGINNING, duration, instant, minutes, wait
 from tailrace.model.base.values import in_utc
 
 ENOUGH = 1_000
-"""The number of records that must have arrived before the lags of the records are used."""
+"""The number of records that must have arrived before `ObservedLag` uses the lags of the records."""
 
 REMEMBERED = 1_000_000
 """The approximate number of records whose lags are remembered.
 
-Above this number, all counts are halved, so that older lags lose weight.
+If more records have been counted, all counts are halved, so that older lags lose weight.
 """
 
 IDLE = minutes(5)
-"""The time after which the watermark no longer waits for a partition without new records."""
+"""The default time after which the watermark stops waiting for a partition without new records."""
 
 LAG_STEPS = 8
-"""The number of lag buckets per doubling of the lag: the upper edge of a bucket is 9 % above its lower edge."""
+"""The number of lag buckets per doubling of the lag. With 8 buckets, the upper edge of a bucket is 9 % above its lower
+edge.
+"""
 
 
 class WatermarkStrategy(ABC):
@@ -57,7 +59,8 @@ class WatermarkStrategy(ABC):
     def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
         """Compute a partition's watermark from the epoch's latest event time and latest arrival time, in microseconds.
 
-        `lags` maps a bucket of lags to the number of the log's records so far whose lags are in this bucket.
+        `lags` describes the lags of all records of the log so far: it maps a bucket to the number of lags in this
+        bucket.
         """
 
     @property
@@ -68,7 +71,7 @@ class WatermarkStrategy(ABC):
         return None
 
     def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
-        """Add the lag counts of an epoch to the counts so far; above a total of `REMEMBERED`, halve all counts."""
+        """Add the lag counts of an epoch to the counts so far; if the total exceeds `REMEMBERED`, halve all counts."""
         found = dict(lags)
         for counts in new:
             for bucket, count in counts.items():
@@ -92,9 +95,9 @@ class WatermarkStrategy(ABC):
 
 @dataclass(frozen=True)
 class BoundedDisorder(WatermarkStrategy):
-    """A strategy in which the watermark is behind the partition's latest event time by a fixed bound on the disorder.
+    """A strategy in which the watermark is behind the partition's latest event time by a fixed time, `behind`.
 
-    Law: a record is in time if it is behind the latest event time by at most the bound.
+    Law: a record is in time if it is behind the latest event time by at most `behind`.
 
     >>> from tailrace.model.base.time import seconds
     >>> BoundedDisorder(seconds(1)).reached(latest=9_000_000, arrived=0, lags={})
@@ -123,8 +126,8 @@ class ObservedLag(WatermarkStrategy):
 
     The watermark is behind the latest arrival by the lag that `share` per cent of the records do not exceed. The lag of
     a record is its arrival time minus its event time. So arrival times must be known and in order, as they are in a
-    Kafka partition. The watermark is behind by `at_most` until a thousand records have arrived, and also when the
-    observed lag is larger than `at_most`.
+    Kafka partition. Until a thousand records have arrived, the watermark is behind the latest arrival by `at_most`. If
+    the observed lag is larger than `at_most`, the watermark is behind the latest arrival by `at_most`, too.
 
     Law: if the lags of new records are distributed like the lags so far, about `share` per cent of the new records are
     in time.
@@ -172,9 +175,10 @@ class Injected(WatermarkStrategy):
     """A strategy in which the watermark follows file names and the command `tailrace watermark`, but not the records.
 
     `files` is a regular expression that is searched for in the path of each file. The group `until` of this expression
-    is an instant in ISO 8601, in UTC if it has no time zone. Once the file has been read, its partition is complete up
-    to that instant. If the expression has a group `partition`, the group is the name of the file's partition.
-    `partitions` names the partitions for which the watermark waits even before their first file arrives.
+    matches an instant in ISO 8601, which is in UTC if the text names no time zone. Once a file has been read, its
+    partition is complete up to that instant. If the expression has a group `partition`, the text that this group
+    matches is the name of the file's partition. `partitions` names the partitions for which the watermark waits even
+    before their first file arrives.
 
     >>> drops = Injected(files=r"(?P<partition>eu|us)/until-(?P<until>[0-9T-]+)", partitions=("eu", "us"))
     >>> drops.completes("file:/drops/eu/until-2026-01-01T06.parquet")

@@ -87,8 +87,9 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
 
 
 def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
-    """Return one epoch for each minute of processing time; it contains the records of that minute (figures 8 and
-    11).
+    """Return one epoch for each minute of processing time (figures 8 and 11).
+
+    Each epoch contains the records that arrived in its minute.
     """
     epochs: list[tuple[Sequence[Record], Clock]] = []
     for number, tick in enumerate(TICKS):

@@ -1,8 +1,8 @@
 """Functions that read sample records and cut them into epochs, so that users can try out a definition in plain Python.
 
-A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with another
-value is rejected, and the reason is returned. However, the parsers are not the same as in a stream, so unusual input
-may be read differently.
+A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with a value
+of another type is rejected, and the reason for the rejection is returned. However, the parsers are not the same as in a
+stream, so unusual input may be read differently.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def epochs(
     If the log has a column for the arrival time, the records arrive in the order of this column; otherwise, they arrive
     in the order in which they are passed. A record is dropped if its id is still remembered from an earlier record
     (rule X5). An epoch contains `per_epoch` records. If `every` is passed, an epoch instead contains all records that
-    arrive within a period of this length. The watermark follows the log's strategy. If `ends` is True, a last epoch
-    moves the watermark to the end of time.
+    arrive within a period of this length. The watermarks are computed with the log's watermark strategy. If `ends` is
+    True, a last epoch moves the watermark to the end of time.
 
     Law: if `ends` is True, no window is left open, however the records are cut into epochs.
     """
@@ -150,7 +150,10 @@ def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record
 
 
 def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
-    """Leave out records whose id has already arrived within the time for which the log remembers ids."""
+    """Yield the arriving records, without duplicates.
+
+    A record is a duplicate if its id has already arrived within the time for which the log remembers ids.
+    """
     columns, horizon = log.id_columns, duration(log.remembered)
     came: dict[tuple[Any, ...], int] = {}
     for now, record in arrivals:

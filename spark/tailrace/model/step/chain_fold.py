@@ -1,8 +1,8 @@
 """The reference execution for a chain of pipelines, computations, maps and joins.
 
-One call folds the whole input. A definition reads the records of its log: a source's records, a pipeline's panes, or
-the output of a computation, a map or a join. In each epoch, the definitions are folded one after the other. A
-definition uses the watermark that the preceding definition passes on (rule T3).
+One call of `fold_chain` folds all epochs of the input. A definition reads the records of its log: a source's records, a
+pipeline's panes, or the output of a computation, a map or a join. In each epoch, the definitions are folded one after
+the other. A definition uses the watermark that the preceding definition passes on (rule T3).
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class ChainRun:
     `late` contains the late records of a pipeline or a computation, and `late_for_join` contains the late records of a
     join.
 
-    `claimed` contains the productions that readers do not receive: another computation has already claimed the
-    production's id in the registry, or this computation has already counted the id (`claims`).
+    `claimed` contains the productions that readers do not receive, because the production's id was already claimed.
+    Either another computation has claimed the id in the registry, or this computation has already counted the id
+    (`claims`).
     """
 
     state: WindowsState | computation_state.KeysState | JoinState | Passing
@@ -67,10 +68,10 @@ Input: TypeAlias = "tuple[Sequence[Record], Clock]"
 def fold_chain(
     definition: Definition, epochs: Iterable[Input | Mapping[str, Input]], runs: Sequence[ChainRun] = ()
 ) -> list[ChainRun]:
-    """Fold epochs into every definition of a chain; to continue an earlier fold, pass its results as `runs`.
+    """Fold epochs into every definition of a chain.
 
-    An epoch is a bundle of records and a clock. If the chain reads several logs, an epoch maps the name of each log to
-    a bundle and a clock.
+    To continue an earlier fold, pass its results as `runs`. An epoch is a bundle of records and a clock. If the chain
+    reads several logs, an epoch maps the name of each log to a bundle and a clock.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
@@ -86,7 +87,7 @@ def fold_chain(
 
 
 def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -> list[Input]:
-    """Return the epochs that a definition reads, after folding all definitions that precede it in its chain.
+    """Return a definition's input epochs, which are computed by folding all preceding definitions of the chain.
 
     An epoch in `epochs` maps the name of each source log to the log's input.
 
@@ -114,7 +115,8 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
     """Fold one epoch into several definitions, one after the other.
 
-    Returns a dict from the name of each log and each definition to the input that its readers receive in this epoch.
+    Returns a dict from the name of each log and each definition to the input that the readers of this log or definition
+    receive in this epoch.
     """
     for one, run in zip(definitions, runs, strict=True):
         records, clock = _read_on(one.log, passed, run.state.clock)
@@ -138,8 +140,8 @@ def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Inp
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:
     """Return a log's input in this epoch.
 
-    The watermark of a union is the lowest watermark of its logs, and its processing time is their latest processing
-    time (rule T3).
+    For a union, the watermark is the lowest watermark of its logs, and the processing time is the latest processing
+    time of its logs (rule T3).
     """
     if isinstance(log, Arrivals):
         records, clock = passed[log.of.name]
@@ -166,7 +168,9 @@ def _nothing(definition: Definition) -> WindowsState | computation_state.KeysSta
 
 
 def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
-    """Fold one epoch into a definition's run; return the records and the watermark for the next definition."""
+    """Fold one epoch into a definition's run; return the records and the watermark that the definition's readers
+    receive.
+    """
     if isinstance(definition, Pipeline):
         assert isinstance(run.state, WindowsState)
         run.state, panes, late, rejected = step(definition, run.state, records, clock)

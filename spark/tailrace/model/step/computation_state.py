@@ -21,8 +21,8 @@ Record = Mapping[str, Any]
 class KeyState(NamedTuple):
     """The state of a key between two epochs: fields, pending timers, and records that wait for the watermark.
 
-    Timers are sorted by the order in which they fire, and waiting records by event time. A key's state is not stored if
-    the key has no timers and no waiting records, and all its fields have default values.
+    Timers are in the order in which they fire, and waiting records are sorted by event time. A key's state is stored
+    only if the key has a timer, a waiting record, or a field whose value is not the default.
     """
 
     fields: Mapping[str, Any] = MappingProxyType({})
@@ -65,8 +65,8 @@ class KeysState:
 class Production(NamedTuple):
     """A record that a computation produced. `at` is the event time of the record, in microseconds.
 
-    `place` is the record's position among the records that its key produced in the epoch. The combination of key, epoch
-    and `place` is unique.
+    `place` is the record's position among all records that the same key produced in the same epoch. The combination of
+    key, epoch and `place` is unique.
     """
 
     key: Key
@@ -89,7 +89,7 @@ class LateInput(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The work done for one key in an epoch: the numbers of records processed, and of timers set, fired and dropped.
+    """The work done for one key in an epoch: the counts of processed records, and of timers set, fired and dropped.
 
     `dropped` counts the timers that were deleted, and the timers that a new timer of the same name replaced. `returned`
     counts the records that the computation had fed back to this key, including rejected records.
@@ -120,7 +120,7 @@ def record_of(computation: Computation, production: Production) -> dict[str, Any
 
 
 def returned_of(computation: Computation, one: Feedback) -> dict[str, Any]:
-    """Convert a record that was fed back to the record that its target key processes."""
+    """Convert a `Feedback` into the record that its target key processes."""
     made = dict(zip(computation.key, one.key, strict=True)) | dict(one.values)
     return made | {PANE_TIME: moment(one.at)} | dict(zip(PLACE, (one.epoch, one.out_of, one.place), strict=True))
 
@@ -131,8 +131,7 @@ def source_of(key: Key) -> str:
     >>> source_of(("a", 1))
     '["a", "1"]'
     """
-    # The code returns the same text as `json.dumps`, which is slower because it would create a new encoder for each
-    # key.
+    # `json.dumps` would return the same text, but it is slower, because it would create a new encoder for each key.
     return f"[{', '.join(['null' if one is None else encode_basestring(str(one)) for one in key])}]"
 
 

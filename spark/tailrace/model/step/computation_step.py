@@ -3,9 +3,9 @@
     step(computation, state, bundle, clock) -> state', productions, late, rejected
 
 Keys are processed one after the other. For each key, `process_feedback` first receives the records that were fed back
-to the key in the preceding epoch. Next, `process_record` receives the key's records in the bundle, except those that
+to the key in the preceding epoch. Next, `process_record` receives the key's records in the bundle, except records that
 are too late. Last, `process_timer` receives the timers that are due, in the order of their times. Between two epochs, a
-key consists only of its state and the records in flight to it. So the state and the records in flight are committed
+key consists only of its state and the records in flight to it. The state and the records in flight are committed
 together at the end of an epoch (MillWheel, 6.2).
 """
 
@@ -57,18 +57,19 @@ def taken(
 ) -> KeysOutcome:
     """Process an epoch's records; each record is passed together with its key and its event time in microseconds.
 
-    If the code for a timer fails, the timer is rejected in the same way as a record whose code fails. If `stops` is
-    True, `ComputationError` is raised instead.
+    If the user's code fails for a timer, the timer is rejected, in the same way as a record for which the code fails.
+    If `stops` is True, a failure for a timer raises `ComputationError` instead.
     """
     return _Step(computation, state, clock.after(state.clock), stops=stops).run(arrivals)
 
 
 def onward(computation: Computation, state: KeysState) -> int:
-    """Return the watermark that the readers of the productions use, in microseconds (MillWheel, 4.5 and 5.2; rule T3).
+    """Return the watermark that the computation passes to its readers, in microseconds (MillWheel, 4.5 and 5.2; rule
+    T3).
 
     The watermark for readers is the minimum of three instants: the computation's watermark minus its allowed lateness,
-    the earliest event time that a pending timer holds, and the earliest event time of a record in flight. No later
-    production has an earlier event time.
+    the earliest event time at which a pending timer may produce a record (`Timer.holds`), and the earliest event time
+    of a record in flight. Every later production has an event time at or after this watermark.
     """
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
@@ -80,7 +81,7 @@ NONE: Any = ()
 
 
 class _Step:
-    """One execution of `step`."""
+    """A single execution of the function `step`."""
 
     def __init__(self, computation: Computation, state: KeysState, clock: Clock, *, stops: bool) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock, stops=stops)
@@ -111,7 +112,7 @@ class _Step:
     def _judged(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[LateInput]
     ) -> dict[Key, list[Arrival]]:
-        """Group the records by key; append records that are too late to `late` instead (rules T4, M1)."""
+        """Group the records by key, except late records, which are appended to the list `late` (rules T4, M1)."""
         epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
         if epoch.computation.set_aside:
@@ -128,7 +129,9 @@ class _Step:
     def _without_set_aside(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
     ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Yield the records that no stream has set aside; reject the records that a stream has set aside (rule X7)."""
+        """Reject the records that a stream has set aside because every epoch with them failed; yield all other records
+        (rule X7).
+        """
         epoch, reasons = self.epoch, self.epoch.computation.set_aside
         for key, at, given in arrivals:
             place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)

@@ -1,10 +1,10 @@
-"""The correction, by a backfill, of windows that are still open in the stream (rule X4).
+"""How a backfill corrects windows that are still open in the stream (rule X4).
 
 The totals of a window's records in the log are compared with the totals in the window's state. If the totals are equal,
 the window and its state stay unchanged. If the totals differ, the window is computed again from all of its records, and
-belongs to the backfill's generation. The window's trigger is then evaluated as in an epoch. If the window already has
-an answer, or has closed, the window always fires, so that no wrong answer remains. The stream then continues from the
-corrected state.
+then belongs to the backfill's generation. The window's trigger is then evaluated in the same way as in an epoch of the
+stream. If the window already has an answer, or has closed, the window always fires, so that no wrong answer remains.
+The stream then continues from the corrected state.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Step = Callable[[Row], Row]
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps that compute a window's state again from all of its records, in one algebra.
+    """The steps that compute a window's state again from all of its records; `rules` determines the algebra.
 
-    In addition to `window_end`, the first step's row has the following columns.
+    The row that is passed to the first step has the column `window_end` and the following columns.
 
-    `arrived` is the number of the window's records in the log; the columns for the accumulator's parts have the totals
-    of these records. `answered` says whether the window already has an answer. `new_generation` is the generation of
-    the backfill. `watermark` and `now` are the watermark and the processing time of the last epoch. After the last
-    step, the column `told` is true if the window fires a pane.
+    `arrived` is the number of the window's records in the log; the columns for the accumulator's parts contain the
+    totals of these records. `answered` says whether the window already has an answer. `new_generation` is the
+    generation of the backfill. `watermark` and `now` are the watermark and the processing time of the last epoch. After
+    the last step, the column `told` is true if the window fires a pane.
     """
 
     rules: Transition
@@ -47,13 +47,13 @@ class Correction:
         return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
 
     def compared(self, row: Row) -> dict[str, Term]:
-        """Return the totals that are compared, by part, from a row of the state."""
+        """Return the totals in a window's state that are compared with the log, as a dict from part names to totals."""
         total = self.rules.levelled(self.rules.contents(row)[0])
         return {name: term for name, term in total.items() if not is_measure(name)}
 
     @property
     def nothing(self) -> Row:
-        """The totals, by part, of a window whose records were all retracted, in the same form as from `compared`."""
+        """The result of `compared` for a window whose records were all retracted."""
         return self.compared(self.rules.opened(self.rules.o.literal(0, "bigint")))
 
     def _opened(self, row: Row) -> Row:
@@ -73,7 +73,7 @@ class Correction:
             return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
 
         def moves(row: Row) -> Row:
-            # A correction fires at most one pane per window, and retracts no earlier pane of the same state.
+            # A correction fires at most one pane per window. In these steps, a pane never retracts an earlier pane.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
             firing = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
             fired = rules.fired(state, row["fires"], firing, row["window_end"], self._times(row), phase)
@@ -82,7 +82,7 @@ class Correction:
         return [asks, moves]
 
     def _times(self, row: Row) -> Times:
-        """Return the clock of the last epoch as a clock in which no time passes and no signal arrives."""
+        """Return times that stay at the last epoch's watermark and processing time, without any signals."""
         silent = self.rules.o.literal(False, "boolean")
         signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
         return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
@@ -92,8 +92,8 @@ class Corrected(NamedTuple):
     """The result of a correction: the panes with corrected answers, and the state from which the stream continues.
 
     If the backfill corrected anything, new windows of the stream belong to the backfill's generation from then on. The
-    reason is that a window whose answer the backfill retracted may be opened again; its panes must then have higher
-    versions than the retraction (rule V1).
+    reason is that a window whose answer the backfill retracted may be opened again. The panes of the reopened window
+    must have higher versions than the retraction (rule V1).
     """
 
     state: WindowsState
@@ -113,15 +113,15 @@ def correct(
 ) -> Corrected:
     """Correct the windows that further records can still reach and whose timestamp is in `[first, last)`.
 
-    If `closed` is True, also correct the answers of windows that no further record can reach and that are in no state
-    any more.
+    If `closed` is True, also correct the answers of windows that no further record can reach and that the state does
+    not contain.
 
-    `records` are all records in the log up to the epoch of `state`. `held` has the current answers according to the
-    panes so far. If windows merge, overlapping windows form a group and are corrected together, whether a window comes
-    from the log, the state or the answers. Otherwise, the corrected state could contain two overlapping windows. A
-    group that has windows from the log is in the range if at least one of these windows is in the range. A group that
-    has no windows from the log is in the range if at least one of its windows is in the range. So several backfills of
-    parts of a range, in any order, make the same corrections as a single backfill of the whole range (rule V5).
+    `records` are all records in the log up to the epoch of `state`. `held` contains the current answer of each key and
+    window. If windows merge, overlapping windows form a group and are corrected together, whether they come from the
+    log, the state or the answers. Otherwise, the corrected state could contain two overlapping windows. A group with
+    windows from the log is corrected if at least one of these windows has a timestamp in the range. A group without
+    windows from the log is corrected if any of its windows has a timestamp in the range. Several backfills that cover
+    parts of a range, in any order, thus make the same corrections as a single backfill of the whole range (rule V5).
     """
     return _Correcting(pipeline, state, held, generation, Window(first, last), closed).run(records)
 
@@ -167,8 +167,7 @@ class _Correcting:
     ) -> Mapping[Window, Row]:
         wrong, waiting = set[Window](), answered & self._merged_away(held)
         for group in self._groups({*held, *own, *waiting, *filter(self._reached, answered)}):
-            # If a window was merged into another window, the answer of the merged window is retracted when the other
-            # window fires.
+            # If window A was merged into window B, the answer of A is retracted when B fires.
             compared = (window for window in group if window in held or window in own or window not in waiting)
             if self._meant(group & {*own} or group) and not all(self._same(held, own, window) for window in compared):
                 wrong |= group
@@ -196,15 +195,16 @@ class _Correcting:
                 self._emit(key, window, self.held.get((key, window)), parts, open_=False)
 
     def _groups(self, windows: set[Window]) -> Iterable[set[Window]]:
-        """Divide windows into groups; all windows of a group are corrected, or none of them."""
+        """Divide windows into groups; a correction applies to all windows of a group or to no window of the group."""
         if not self.pipeline.where.merges:
             return ({window} for window in windows)
         return map(set, self.pipeline.where.gathered(windows).values())
 
     def _merged_away(self, held: Mapping[Window, Row]) -> set[Window]:
-        """Return the windows that were merged into `held` and whose answers still have to be retracted (rule V3).
+        """Return the windows that were merged into windows of `held` and whose answers must still be retracted (rule
+        V3).
 
-        The answer of a merged window is retracted when the window into which it was merged fires.
+        If window A was merged into window B, the answer of A is retracted when B fires.
         """
         if not self.pipeline.where.merges:
             return set()
@@ -215,8 +215,8 @@ class _Correcting:
             return False
         compared = self.correction.compared(held[window])
         if window not in own:
-            # If all records of a window were retracted, the state still has the window, but the log has no records for
-            # it.
+            # If all records of a window were retracted, the window is still in the state, but not among the windows
+            # that were computed from the log.
             return self.rules.later and compared == self.correction.nothing
         computed = self.rules.levelled(own[window][1])
         return compared == {name: computed[name] for name in compared}
@@ -258,7 +258,7 @@ class _Correcting:
 def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:
     """Compute the number of records and the accumulator for each key and window.
 
-    If the definition's windows merge, overlapping windows are already merged in the result.
+    If the definition's windows merge, the result contains the merged windows.
     """
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
     found: dict[Key, dict[Window, tuple[int, Row]]] = {}

@@ -1,11 +1,11 @@
 """The reference execution of one epoch of a join: it pairs the records of two logs, and keeps records for later epochs.
 
-A pair is output in the epoch in which its second record arrives, so the pairs do not depend on how the records are cut
-into epochs (rule L1). An epoch is processed in three phases. First, records that are too late for the watermark from
-before the epoch are left out. Then the records are paired with their partners. Last, the watermark advances, records
-without a partner are output, and records that can get no further partner are removed from the state (rules T4, M1).
-When a record of either side is retracted, the pairs of this record are retracted as well. When a record that was output
-without a partner gets a partner, the earlier output is retracted.
+A pair is output in the epoch in which its second record arrives, so the pairs do not depend on how the records are
+divided into epochs (rule L1). An epoch is processed in three phases. First, records that are too late are left out; the
+watermark from before the epoch decides which records are too late. Then the records are paired with their partners.
+Last, the watermark advances, records without a partner are output, and records that can get no further partner are
+removed from the state (rules T4, M1). When a record of either side is retracted, the pairs of this record are retracted
+as well. When a record that was output without a partner gets a partner, the earlier output is retracted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Place: TypeAlias = "tuple[Any, ...]"
 
 @dataclass(frozen=True)
 class Kept:
-    """A record of one side in the state; if the join has windows, there is an entry for each window.
+    """An entry of a join's state: a record of one side. If the join has windows, there is one entry per record and
+    window.
 
-    `at` is in microseconds.
+    `at` is the event time of the record, in microseconds.
     """
 
     side: str
@@ -37,7 +38,7 @@ class Kept:
     window: Window | None
     place: Place
     taken: bool = field(default=False, compare=False)
-    """Whether this entry is the retraction of an equal record, and not a record."""
+    """Whether this entry is not a record, but the retraction of a record with equal values."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class LateKept:
-    """A record that arrived too late, and the watermark for which the record was too late."""
+    """A record that arrived too late for a join, and the watermark at the time when the record arrived."""
 
     record: Kept
     epoch: int
@@ -131,8 +132,8 @@ def record_of(joined: Joined) -> dict[str, Any]:
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    # An answer of another definition is identified by its values, not by its position, because its retraction arrives
-    # in a later epoch.
+    # An answer of another definition is identified by its values, not by its position. The reason is that the
+    # retraction of an answer arrives in a later epoch, and so has another position.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:
@@ -140,7 +141,9 @@ def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
 
 
 def _netted(came: Iterable[Kept]) -> tuple[list[Kept], list[Kept]]:
-    """Divide an epoch's records into retracted and added records; leave out a record that the same epoch retracts."""
+    """Divide an epoch's records into retracted and added records; leave out records that the epoch both adds and
+    retracts.
+    """
     gone, new = list[Kept](), list[Kept]()
     for one in came:
         against, own = (new, gone) if one.taken else (gone, new)
@@ -180,7 +183,7 @@ class _Together:
         self._join, self._kept, self._watermark, self._others = join, kept, watermark, _Others(join, kept)
 
     def pairs(self, of: Collection[int]) -> Iterator[tuple[Kept, Kept]]:
-        """Yield the pairs in which the `id()` of at least one record is in `of`."""
+        """Yield each pair that contains at least one record whose `id()` is in `of`."""
         for left in self._kept:
             for right in self._others.of(left) if left.side == LEFT else ():
                 if (id(left) in of or id(right) in of) and meet(self._join, left, right):

@@ -1,4 +1,5 @@
-"""The processing of one key in an epoch of a computation: calls for its feedback, its records and its timers (rule T4).
+"""The processing of one key in one epoch: calls of the user's code for the key's feedback, records and timers (rule
+T4).
 
 A record is passed together with its event time in microseconds, so that the event time is converted only once. An
 engine passes a record as a tuple, and the tuple is converted to a mapping only for the user's code or for the state.
@@ -30,14 +31,14 @@ from tailrace.model.step.computation_state import (
 from tailrace.model.windows.panes import Key, Rejected
 
 MOST = 1_000_000
-"""The maximum number of times that timers of one key fire in an epoch.
+"""The maximum number of timer firings per key and epoch; a further firing raises an error.
 
 Without this limit, a timer that always sets itself again would fire endlessly.
 """
 
 AnyRecord: TypeAlias = "Record | tuple[Any, ...]"
-"""A record as a mapping, or as a tuple of the values of the log's columns in order, followed by the values of
-`PLACE`.
+"""A record as a mapping or as a tuple. The tuple contains the values of the log's columns, in order, and then the
+record's epoch, source partition and offset (`PLACE`).
 """
 
 Arrival: TypeAlias = tuple[int, AnyRecord]
@@ -55,7 +56,8 @@ def turn_of(arrival: Arrival) -> tuple[int, str, int]:
 class Epoch:
     """The clock and the settings of an epoch, which all keys share, and the results, to which all keys contribute.
 
-    If the code for a timer fails, the timer is rejected. If `stops` is True, the whole epoch fails instead.
+    If `stops` is False, a timer whose code fails is rejected. If `stops` is True, such a timer makes the whole epoch
+    fail.
     """
 
     def __init__(self, computation: Computation, before: Clock | None, clock: Clock, *, stops: bool = False) -> None:
@@ -72,7 +74,7 @@ class Epoch:
 
     @cached_property
     def earliest(self) -> int:
-        """The earliest event time, in microseconds, at which a record is not too late in this epoch."""
+        """The earliest event time that is not too late in this epoch, in microseconds."""
         return self.computation.reached(self.before)
 
     def due(self, held: KeyState) -> bool:
@@ -96,7 +98,7 @@ class Epoch:
         return dict(zip(self.names, record, strict=True)) if isinstance(record, tuple) else record
 
     def user_record(self, record: AnyRecord) -> dict[str, Any]:
-        """Return a new mapping of the log's columns, which is the form in which the user's code receives a record."""
+        """Return a record as a new mapping from the log's columns to values; the user's code receives this mapping."""
         if isinstance(record, tuple):
             # The tuple also contains the record's position in the source, which is left out here.
             return dict(zip(self.columns, record, strict=False))
@@ -181,7 +183,7 @@ class OneKey:
         return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
-        """Return the waiting record at this index, if the watermark has passed it.
+        """Return the waiting record at this index, if the watermark has passed the record.
 
         Returns None if there is no record at this index, or if the watermark has not passed the record.
         """
@@ -239,8 +241,8 @@ class OneKey:
     def _context(self, at: int, default: int, watermark: int) -> Context:
         """Create the context for a call of the user's code.
 
-        The call may produce records from event time `at` on or, if a pending timer holds an earlier event time, from
-        that event time on.
+        The call may produce records whose event time is `at` or later. If a pending timer may produce records with an
+        earlier event time (`Timer.holds`), this earlier event time is the limit.
         """
         for timer in self.timers.values():
             if timer.holds is not None and timer.holds < at:
@@ -292,6 +294,6 @@ class OneKey:
 def _turn(timer: Timer) -> tuple[bool, int, str]:
     """Return the sort key of a due timer.
 
-    Processing-time timers come first, because in an epoch the watermark advances after processing time (rule T4).
+    Processing-time timers come first, because within an epoch, processing time advances before the watermark (rule T4).
     """
     return (timer.domain is not PROCESSING, timer.time, timer.name)

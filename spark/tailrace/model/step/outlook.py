@@ -1,9 +1,10 @@
-"""From the ends of windows alone, find the windows that an epoch without records can change; only these are read.
+"""Decide from the end of a window alone whether an epoch without records can change the window.
 
-The rules of `model.step.transition` are evaluated in an algebra of partial knowledge. A term of this algebra is a truth
-value, a range that contains a number, or an unknown value that may or may not change from epoch to epoch. The end of a
-window is known only as a range that begins at a given instant. All other columns of the window's row are unknown values
-that stay the same as long as no record arrives for the window.
+Only the windows that such an epoch can change are read. The rules of `model.step.transition` are evaluated in an
+algebra of partial knowledge. A term of this algebra is a truth value, a range in which a number lies, or an unknown
+value. For an unknown value, the algebra only knows whether the value may differ between epochs. The end of a window is
+known only as a range that begins at a given instant. All other columns of the window's row are unknown values that stay
+the same as long as no record arrives for the window.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tailrace.model.step.transition import Times, Transition
 
 
 class Outlook(Enum):
-    """The effect that epochs without records have on a window whose end is after their watermarks."""
+    """The effect that epochs without records have on a window whose end is after the watermarks of these epochs."""
 
     NOTHING = "nothing"
     """Epochs without records never change the window."""
@@ -30,7 +31,7 @@ class Outlook(Enum):
     SAME = "same"
     """The effect of an epoch depends only on the window's state.
 
-    If one epoch leaves the window unchanged, all later epochs leave it unchanged, too.
+    If one epoch without records leaves the window unchanged, all later epochs without records leave it unchanged, too.
     """
 
     ANY = "any"
@@ -51,7 +52,9 @@ def outlook(pipeline: Pipeline) -> Outlook:
 
 
 def passed_before(pipeline: Pipeline, watermark: int) -> int:
-    """Return the earliest end of a window that ends after a watermark and after the watermarks of all percentiles."""
+    """Return the earliest possible end of a window that ends after `watermark` and after the watermarks of all
+    percentiles.
+    """
     return watermark + _farthest(pipeline) + 1
 
 
@@ -162,8 +165,8 @@ class Known(Algebra):
 
     def least(self, a: Term, b: Term) -> Term:
         if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:
-            # `b` is the end of time, and no window ends after it. If `b` is less than `a`, no window ends after the
-            # watermarks.
+            # `a` is an instant after the watermarks, and `b` is the end of time, after which no window ends. So `a` is
+            # the minimum for every window that ends after the watermarks.
             return a
         if not _alike(a, b):
             return _of(a, b)
@@ -182,7 +185,7 @@ class Known(Algebra):
     def _unknown(self, *terms: Any, **options: Any) -> Any:
         return _of(*terms)
 
-    # Of the results of these operations, only one fact is followed: whether they may differ from epoch to epoch.
+    # For the results of these operations, the algebra tracks only whether a result may differ between epochs.
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
     joined = real_of = narrow = beyond = centred = stamped = unstamped = _unknown
     size = text = listed = field = length = ranked = end = _unknown

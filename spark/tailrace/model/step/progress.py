@@ -1,11 +1,11 @@
 """The watermark of a log, which is the minimum of the watermarks of its source's partitions (rule T3).
 
-A partition's watermark states that later records of the partition are unlikely to have older event times. The watermark
-follows the partition's records according to the log's strategy (`watermark_strategies`). The log's watermark is the
-minimum of the watermarks of all partitions (MillWheel, 4.5 and 5.2: injectors). So if a partition is read slowly, the
-log's watermark waits for it, and the partition's records do not become late for this reason. If a partition has had no
-new records for the time `idle`, the log's watermark no longer waits for it. Otherwise, an empty or removed partition
-would keep every window open.
+A partition's watermark is an event time; later records of the partition are unlikely to have an earlier event time. The
+log's strategy computes the watermark of a partition from the partition's records (`watermark_strategies`). The log's
+watermark is the minimum of the watermarks of all partitions (MillWheel, 4.5 and 5.2: injectors). So if a partition is
+read slowly, the log's watermark waits for this partition, and slow reading alone makes no record late. If a partition
+has had no new records for the time `idle`, the log's watermark stops waiting for this partition. Otherwise, an empty or
+removed partition would keep every window open.
 
 The progress of a log is an object (`Progress`) that is stored with the log's commits. After a restart, the stream
 continues from the stored progress.
@@ -21,17 +21,18 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.logs.watermark_strategies import WatermarkStrategy
 
 ALL = ""
-"""The name of the only partition of a source that has no partitions of its own."""
+"""The name of the single partition of a source that is not partitioned."""
 
 
 @dataclass(frozen=True)
 class Seen:
     """The summary of a partition's records in an epoch; instants are in microseconds.
 
-    `latest` is the latest event time, and `arrived` the latest arrival time. `lags` maps a bucket of lags to the number
-    of records in it; a record's lag is its arrival time minus its event time (`watermark_strategies.lag_bucket`).
-    `lags` is filled only if the strategy needs the lags. `complete` is the instant up to which the partition is
-    complete according to the source. `latest`, `arrived` and `complete` are None if there is no value.
+    `latest` is the latest event time, and `arrived` is the latest arrival time. A record's lag is its arrival time
+    minus its event time. `lags` maps a bucket of lags to the number of records whose lag is in this bucket
+    (`watermark_strategies.lag_bucket`). `lags` is filled only if the strategy needs the lags. `complete` is the instant
+    up to which the partition is complete according to the source. `latest`, `arrived` and `complete` are None if there
+    is no value.
     """
 
     latest: int | None = None
@@ -44,8 +45,9 @@ class Seen:
 class Partition:
     """The progress of one partition of a log's source.
 
-    `watermark` is the partition's watermark, `latest` is its latest event time (None before its first record), and
-    `active` is the processing time at which it last had anything new. All times are in microseconds.
+    `watermark` is the partition's watermark. `latest` is the latest event time of the partition's records, or None
+    before the first record. `active` is the processing time at which the partition last had anything new. All times are
+    in microseconds.
     """
 
     watermark: int
@@ -55,7 +57,8 @@ class Partition:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a log: its watermark, which never goes back, its partitions' progress, and its records' lags.
+    """The progress of a log: its watermark (which never goes back), the progress of its partitions, and its records'
+    lags.
 
     `now` is the processing time of the epoch in which this progress was reached. `idle` is the time for which the
     watermark waits for a partition that has no new records; None means that it always waits. `now` and `idle` are in
@@ -124,7 +127,8 @@ class Progress:
         return tuple(name for name in self.holding if self.partitions[name].watermark == least)
 
     def stalled(self, after: int) -> dict[str, int]:
-        """Return the partitions that hold back the log's watermark and have had nothing new for at least `after`.
+        """Return the partitions that hold back the log's watermark and have had nothing new for at least the time
+        `after`.
 
         The result maps the name of a partition to the time for which the partition has had nothing new. All times are
         in microseconds. The result is empty if the source has only one partition.

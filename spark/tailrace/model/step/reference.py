@@ -34,10 +34,11 @@ class ReferenceRun:
 def fold(
     pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: WindowsState | None = None
 ) -> ReferenceRun:
-    """Fold epochs into a pipeline, in order; for a later stage, the earlier stages are folded as well.
+    """Fold epochs into a pipeline, in order.
 
-    An epoch is a bundle of records and a clock. `state` is the state from which a pipeline with a single stage
-    continues. To continue a later stage from a state, use `fold_stages`.
+    If `pipeline` is a later stage, the earlier stages are folded as well. An epoch is a bundle of records and a clock.
+    `state` is the state from which a pipeline with a single stage continues. To continue a later stage from a state,
+    use `fold_stages`.
 
     >>> from tailrace.model.samples import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
@@ -85,9 +86,9 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
     """Compute the answers from all records at once; leave a late record out of the windows for which it was late.
 
     The result is the same as from a batch engine that reads the complete input; triggers and accumulation do not affect
-    the result. If windows merge, late records are left out before windows are merged, for whatever reason they were
-    late. `late` contains the late records of the first stage. A later stage has no late records, because it waits for
-    corrections, so its answers are computed from the answers of the preceding stage.
+    the result. If windows merge, every late record is left out before windows are merged, regardless of the reason why
+    the record was late. `late` contains the late records of the first stage. A later stage has no late records, because
+    it waits for corrections. Its answers are computed from the answers of the preceding stage.
     """
     o = Scalars()
     return {
@@ -121,7 +122,10 @@ def _grouped(
 
 
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Yield pairs of a record of the log and a record that the steps return for it; rejected records are left out."""
+    """Yield a pair for each record that the definition's steps return: the log's record, and the returned record.
+
+    Rejected records are left out.
+    """
     for record in records:
         yield from ((record, one) for one in pipeline.prepared(record).records)
 
@@ -138,21 +142,22 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
 
 
 def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> ReferenceRun:
-    """Fold all records in one step, as input that has ended. A backfill computes the same result (rule X4)."""
+    """Fold all records in one step, as a complete input. A backfill computes the same result (rule X4)."""
     return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
 
 
 def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:
-    """Compute the answers of a backfill of `[first, last)`: for windows whose timestamp is in the range (rule V5).
+    """Compute the answers of a backfill of `[first, last)`, that is, of all windows with a timestamp in this range
+    (rule V5).
 
-    All records are folded in one step, as input that has ended. So no record is late, and each window fires once.
+    All records are folded in one step, as a complete input. So no record is late, and each window fires once.
     """
     found = answers(at_once(_once(pipeline), records).panes)
     return {place: values for place, values in found.items() if first <= place[1].timestamp < last}
 
 
 def _once(pipeline: Pipeline) -> Pipeline:
-    """Return a copy of the definition for input that has ended, which fires each window only once."""
+    """Return a copy of the definition for folding a complete input. The copy fires each window only once."""
     log, when = pipeline.log, AfterWatermark()
     if pipeline.earlier is not None:
         earlier = _once(pipeline.earlier)

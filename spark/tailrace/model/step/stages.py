@@ -1,8 +1,9 @@
 """The link between two stages of a definition: the panes of a stage are the records of the next stage.
 
 A pane becomes a record with the pane's key, window and results, and a retraction retracts such a record. So the later
-stage always has exactly the records for the earlier stage's current answers, even if a correction moves an answer to
-another key or another window of the later stage (Dataflow Model, 2.3, on several groupings in a row).
+stage's records, without the retracted ones, are always the earlier stage's current answers. This is true even if a
+correction moves an answer to another key or another window of the later stage (Dataflow Model, 2.3, on several
+groupings in a row).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tailrace.model.windows.windows import Window
 
 
 def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
-    """Convert a stage's panes to the records that a later stage reads.
+    """Convert a stage's panes to the records that the next stage reads.
 
     The sign of a record is 1, or -1 if the pane is a retraction.
     """
@@ -35,13 +36,14 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
 def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> int:
     """Return a later stage's watermark: the minimum of the earlier stage's watermark and all held timestamps (rule T3).
 
+    While an open window of the earlier stage holds a timestamp, the later stage's watermark cannot pass this timestamp.
     `state` is the earlier stage's state after the epoch. `before` is the later stage's last clock; the result is never
     lower than the watermark in `before`.
 
-    A window that was merged into another window holds the timestamp of its answer until the answer is retracted. If an
+    If window A was merged into window B, the timestamp of A's answer is held until this answer is retracted. If an
     answer's timestamp is the event time of a record, the window holds this timestamp until the window has fired on
-    time. If windows also merge, the window holds the timestamp until no further record can reach the window, because a
-    merge retracts the earlier answer.
+    time. If, in addition, the definition's windows merge, the window holds the timestamp until no further record can
+    reach the window, because a merge retracts the earlier answer.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -50,7 +52,9 @@ def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> 
 
 
 def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
-    """Yield the timestamps, in microseconds, for which the later stage's watermark waits because of an open window."""
+    """Yield the timestamps, in microseconds, that an open window holds: the later stage's watermark cannot pass
+    them.
+    """
     stamp = pipeline.stamp
     for old in row["predecessors"] if pipeline.where.merges else ():
         yield old.window.timestamp if stamp is None else old.fired[stamp]

@@ -1,6 +1,6 @@
 """The function that processes one epoch of a pipeline (rules T2 to T4, M1 to M5).
 
-Streams, backfills and replays fold this function over their epochs.
+Streams, backfills and replays apply this function to one epoch after the other.
 
     step(pipeline, state, bundle, clock) -> state', panes, late, rejected
 
@@ -30,16 +30,16 @@ from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Vers
 from tailrace.model.windows.windows import Window
 
 Record = Mapping[str, Any]
-"""A record of the log: a mapping from its columns to values.
+"""A record of the log: a mapping from the log's columns to values.
 
-An event time is a `datetime` with time zone, or microseconds.
+An event time is a `datetime` with time zone, or a whole number of microseconds.
 """
 
 
 class Predecessor(NamedTuple):
     """A window that fired a pane and was later merged into another window.
 
-    The answer of this window is retracted when the window into which it was merged fires (rule V3).
+    The answer of this window is retracted when the other window fires (rule V3).
     """
 
     window: Window
@@ -71,7 +71,7 @@ class StepOutcome(NamedTuple):
 
 
 _Arrivals: TypeAlias = "list[tuple[Record, Sequence[Term]]]"
-"""The records of a bundle for one key and window, each with the accumulator's parts of the record."""
+"""The records of a bundle for one key and window: pairs of a record and the accumulator's parts for this record."""
 
 
 class _End(NamedTuple):
@@ -125,8 +125,9 @@ class _Step:
         self.rejected: list[Rejected] = []
 
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-        """Yield pairs of a record of the log and a record that the steps return for it; collect the rejected
-        records.
+        """Yield a pair for each record that the definition's steps return: the log's record, and the returned record.
+
+        The rejected records are collected in `rejected`.
         """
         for record in bundle:
             made, reasons = self.pipeline.prepared(record)
@@ -146,9 +147,10 @@ class _Step:
         )
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
-        """Group the records by key and window; append records that are too late for a window to `late` (rule M1).
+        """Group the records by key and window. The list `late` receives the records that are too late for a window
+        (rule M1).
 
-        An item of `bundle` is a pair of a record of the log and a record that the steps returned for it.
+        An item of `bundle` is a pair: a record of the log, and a record that the definition's steps returned for it.
         """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.windows_of
         lifted = lifter_of_parts(self.pipeline)
@@ -186,8 +188,8 @@ class _Step:
                 for source, _ in brought:
                     self._too_late(source, key, span, "finished")
                 continue
-            # The trigger sees all records of a bundle at once: records that merge into one session may have arrived in
-            # any order (rule M5).
+            # The trigger sees all records of a bundle at once, because records that merge into one session may have
+            # arrived in any order (rule M5).
             if brought:
                 total = self.rules.total([parts for _, parts in brought])
                 windows[span] = self.rules.arrived(windows[span], len(brought), total, span.end, self.times)
@@ -223,7 +225,10 @@ class _Step:
         return self.rules.carried(row)
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
-        """Evaluate the triggers of a key's windows in each phase, and fire last panes; return the new windows."""
+        """Evaluate the triggers of a key's windows in each phase, and fire the last panes of windows that close.
+
+        Returns the new rows of the windows.
+        """
         after = {}
         for window, row in sorted(windows.items()):
             at, fired, moved, before = self._at(window.end), False, row, len(self.panes)
@@ -239,7 +244,7 @@ class _Step:
         return after
 
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
-        """Return True if an open window's trigger fires in a phase.
+        """Return True if an open window's trigger fires in this phase.
 
         The answer is cached for windows in the same state.
         """
@@ -253,7 +258,10 @@ class _Step:
         return found
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
-        """Fire a window in a phase (None if it closes); return its new row, and whether a pane was emitted."""
+        """Fire a window in a phase; return the window's new row, and whether a pane was emitted.
+
+        `phase` is None if the window fires because it closes.
+        """
         firing, predecessors = self.rules.firing(row, True, window.end, self.times, phase), row["predecessors"]
         emitted, contents = bool(firing["emits"] or firing["takes"]), self.rules.contents(row)
         if emitted:
@@ -362,6 +370,6 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
             parts[stamp] = instant(record[at])
         return [parts[name] for name in everything]
 
-    # Most definitions need only the columns that their combiners read. For these definitions, `plain` is faster; the
-    # function is called for every record.
+    # Most definitions need only the columns that their combiners read. For these definitions, the function `plain` is
+    # used: the function is called for every record, and `plain` is faster than `lifted`.
     return lifted if later or by_time or measures or stamp is not None else plain

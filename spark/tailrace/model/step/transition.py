@@ -3,8 +3,8 @@
 A window's state is a row of named terms. `STATE` names the fixed columns, and the columns `trigger_*` are the trigger's
 slots. There are two accumulators: `fired_*` for the records that are already in panes, and `pending_*` for all later
 records. The rules in this module compute rows or conditions from rows, in the algebra that is passed to `Transition`.
-The reference execution applies the rules to Python values. The native execution applies the rules to SQL expressions,
-with one projection per rule.
+The reference execution applies the rules to Python values. The native execution applies the rules to SQL expressions;
+each rule becomes one projection.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ watermark passed the window's end.
 
 @dataclass(frozen=True)
 class Times:
-    """The clock of an epoch as terms: the watermark and the processing time, before the epoch and in the epoch."""
+    """The clock of an epoch as terms: the watermarks and processing times of the preceding epoch and of this epoch."""
 
     watermark_before: Term
     watermark: Term
@@ -56,7 +56,8 @@ class Times:
     """For each signal that the trigger waits for: whether the signal arrived with the epoch."""
 
     def watermark_at(self, phase: Phase | None) -> Term:
-        """Return a phase's watermark: at `Phase.DATA` the watermark before the epoch, otherwise the new watermark.
+        """Return the watermark of a phase: in `Phase.DATA` the watermark from before the epoch, otherwise the new
+        watermark.
 
         The phase is None when windows close.
         """
@@ -65,7 +66,9 @@ class Times:
 
 @dataclass(frozen=True)
 class Transition:
-    """The rules by which the windows of one definition change in an epoch, in one algebra."""
+    """The rules by which the windows of one definition change in an epoch; the rules are computed in the algebra
+    `o`.
+    """
 
     pipeline: Pipeline
     o: Algebra
@@ -79,14 +82,15 @@ class Transition:
     def _trigger(self) -> Trigger:
         """The definition's trigger.
 
-        If custom code is called for each window, the trigger is wrapped in a guard against errors.
+        If the trigger contains custom code that is called for each window, the trigger is wrapped in a guard against
+        errors.
         """
         when = self.pipeline.when
         return GuardedTrigger(when) if isinstance(self.o, Scalars) and has_own(when) else when
 
     @cached_property
     def slots(self) -> dict[str, str]:
-        """A dict from the name of each of the trigger's slots to the name of its column."""
+        """A dict from the name of each slot of the trigger to the name of the column that stores the slot."""
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
 
     @cached_property
@@ -134,7 +138,7 @@ class Transition:
         return self._trigger.done(self.o, self._slots(row))
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records to a window's row; their accumulator is `parts`.
+        """Add `count` records, whose accumulator is `parts`, to a window's row.
 
         If `count` is zero, the row stays unchanged.
         """
@@ -142,7 +146,9 @@ class Transition:
         return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records to a window's row, without passing them to the trigger; `carried` passes them later."""
+        """Add `count` records to a window's row, but do not pass the records to the trigger; `carried` passes them
+        later.
+        """
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
@@ -156,11 +162,13 @@ class Transition:
         }
 
     def carried(self, row: Row) -> Row:
-        """Pass the fresh records of a window that was just merged to its trigger, as if all had arrived at once."""
+        """Let the trigger of a newly merged window process the window's fresh records, as if all had arrived at
+        once.
+        """
         return row | self._pattern(row, self._acc("pending", row))
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
-        """Return the columns for the trigger's slots after records with these measures have arrived."""
+        """Return the new values of the trigger's slot columns after records with these measures have arrived."""
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
         arrived = self._trigger.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
@@ -176,15 +184,16 @@ class Transition:
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Return whether no further record can change a window or merge with it, so that the state can drop the
-        window.
+        """Return a term that is true if further records can neither change a window nor be merged into the window.
+
+        The state can then drop the window.
         """
         o = self.o
         margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
     def open(self, end: Term, times: Times) -> Term:
-        """Return whether a window that ends at `end` is open in the epoch: it had not closed before the epoch."""
+        """Return whether a window that ends at `end` is open in the epoch, that is, had not closed before the epoch."""
         return self.o.no(self.closed(end, times.watermark_before))
 
     def closing(self, end: Term, times: Times) -> Term:
@@ -211,11 +220,13 @@ class Transition:
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
     def ends(self, row: Row, closing: Term) -> Term:
-        """Return whether a window can fire no further pane, because it closes or its trigger has finished (rule M4)."""
+        """Return a term that is true if a window can fire no further pane: it closes, or its trigger has finished (rule
+        M4).
+        """
         return self.o.some(closing, self.done(row)) if self.pipeline.finishing == "close" else closing
 
     def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
-        """Return whether an epoch without new records changes a window: it fires a pane or is removed from the
+        """Return whether an epoch without new records makes a window fire a pane, or removes the window from the
         state.
         """
         o, open_ = self.o, self.open(end, times)
@@ -250,7 +261,9 @@ class Transition:
         return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
-        """Return three accumulators for a pane that fires now: of all, of the fresh, and of the fired records."""
+        """Return three accumulators of a window: for all records, for the fresh records, and for the records already in
+        panes.
+        """
         fired, pending = self._acc("fired", row), self._acc("pending", row)
         return self.merged(fired, pending), pending, fired
 
@@ -312,7 +325,7 @@ class Transition:
 
     @cached_property
     def _guarded(self) -> bool:
-        """Whether custom code, which may fail, merges a part of the accumulator."""
+        """Whether custom code merges some part of the accumulator. Such code may fail."""
         return any(f"{name}{FAILED}" in self.parts for name in self.parts)
 
     @cached_property
@@ -329,7 +342,7 @@ class Transition:
         return row
 
     def results(self, parts: Mapping[str, Term]) -> Row:
-        """Compute the results of an accumulator, by name.
+        """Compute the results from an accumulator; return a dict from the name of each result to its value.
 
         If a result is null because its value does not fit its type, the returned row also contains the reason.
         """
@@ -337,8 +350,8 @@ class Transition:
         for name, combiner, type_, own in self._answering:
             named = {part: parts[column] for part, column in own}
             row[name] = combiner.result(self.o, named, type_)
-            # A result that is not null needs no reason. In SQL, it is not yet known whether the result is null, so the
-            # reason is always computed.
+            # The reason for a null result is needed only if the result is null. In SQL, it is not yet known whether the
+            # result is null, so the reason is always computed.
             if combiner.leaves(type_) and not (isinstance(self.o, Scalars) and row[name] is not None):
                 of = self.o.literal(f"{name}: ", "string")
                 whys.append(self.o.text(of, combiner.why_null(self.o, named, type_)))
@@ -348,7 +361,9 @@ class Transition:
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
-        """For each result: its name, its combiner, the type of the combiner's column, and the columns of the parts."""
+        """For each result: its name, its combiner, the type of the combiner's column, and the names of its parts and
+        columns.
+        """
         found = []
         for name, combiner in self.pipeline.combiners.items():
             type_ = self.pipeline.type_of(combiner)
@@ -393,7 +408,7 @@ class Transition:
 
     @cached_property
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
-        """For each of the two accumulators, `fired` and `pending`: pairs of a part's name and the name of its
+        """For each accumulator (`fired` and `pending`), a list of pairs: the name of a part, and the name of the part's
         column.
         """
         return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}

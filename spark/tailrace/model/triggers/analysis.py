@@ -1,11 +1,11 @@
-"""A static analysis of a custom trigger at definition time: it evaluates the trigger in many situations.
+"""An analysis of a custom trigger at definition time, which evaluates the trigger in many situations.
 
 A trigger is a state machine whose state is a few named slots. The situations differ in the number of fresh records, in
 whether the watermark has passed the end of the window, in whether a period has ended, and in the values of the
-measures. The analysis follows the values of the slots through these situations, up to a maximum number of states. So a
-custom trigger is refused before it runs if it can never fire, if it fires endlessly without new records, if it fires
-although it is done, or if it changes the names or types of its slots. The built-in triggers need no analysis, because
-they declare their properties.
+measures. The analysis evaluates the trigger in these situations, first with the initial slots, and then with each new
+state of the slots, up to a maximum number of states. A custom trigger is refused at definition time if the trigger can
+never fire, if it fires endlessly without new records, if it fires although it is done, or if it changes the names or
+types of its slots. The built-in triggers need no analysis, because they declare their properties.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Explored:
             yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
 
     def _states(self) -> Iterator[Slots]:
-        """Yield the states that the slots can have after panes and arrivals, up to the maximum number of states."""
+        """Yield the states that the slots can reach through arrivals and panes, at most `MOST` states."""
         seen: set[tuple[tuple[str, Any], ...]] = set()
         left = [self.start]
         while left and len(seen) < MOST:
@@ -107,7 +107,9 @@ class _Explored:
             )
 
     def _restless(self) -> bool:
-        """Return True if the trigger fires in every epoch after the watermark has passed, even without new records."""
+        """Return True if, after the watermark has passed a window, the trigger fires in every epoch, even without new
+        records.
+        """
         for slots in self._states():
             at, still = slots, 0
             for _ in range(8):

@@ -61,9 +61,9 @@ __all__ = [
 
 
 class AnyOf(Many):
-    """A trigger that fires when any of its parts is ready, and that is done when any part that has fired is done.
+    """A trigger that fires when any of its parts is ready, and that is done when any of its parts is done.
 
-    Law: `AnyOf(t)` fires exactly when `t` does.
+    Law: `AnyOf(t)` fires exactly when the trigger `t` fires.
     """
 
     finishes, finishes_only_on_time = any_part("finishes"), every_part("finishes_only_on_time")
@@ -82,9 +82,9 @@ class AnyOf(Many):
 
 
 class AllOf(Many):
-    """A trigger that fires when each of its parts is ready or done, and that is done when all of its parts are done.
+    """A trigger that fires when each of its parts is ready or done, and at least one part is ready.
 
-    Law: `AllOf(t)` fires exactly when `t` does.
+    An `AllOf` is done when all of its parts are done. Law: `AllOf(t)` fires exactly when the trigger `t` fires.
     """
 
     finishes = every_part("finishes")
@@ -220,13 +220,13 @@ class Repeat(Composite):
 
 @dataclass(frozen=True)
 class Until(Composite):
-    """A trigger that fires whenever `part` fires, until `stop` is ready; it then fires for the last time.
+    """A trigger that fires whenever `part` or `stop` is ready, and that is done when `part` or `stop` is done.
 
-    An `Until` is done when `part` or `stop` is done.
+    So if `stop` is done after its first pane, the `Until` ends when `stop` fires.
 
     `stop` counts and measures all records since the `Until` started, including records that are already in panes. An
     `Until` starts with its window or, within a `Sequence` or `Repeat`, when it gets its turn (rule M6). So the `Until`
-    ends in the epoch of the record that makes `stop` ready, however the records are cut into epochs.
+    ends in the epoch of the record that makes `stop` ready, no matter how the records are divided into epochs.
     """
 
     part: Trigger
@@ -244,8 +244,9 @@ class Until(Composite):
 
     @cached_property
     def _fired_before(self) -> dict[str, int]:
-        """The slots for records that `stop` still counts although they are in panes: number, first time, and measures.
+        """A dict from names to initial values of the slots for records that `stop` counts although they are in panes.
 
+        The slots store the number of these records, the arrival time of the first record, and the sums of the measures.
         Only the slots that `stop` needs are included.
         """
         own = {"count": 0} if self.stop.counts else {}
@@ -254,7 +255,7 @@ class Until(Composite):
         return own | {f"total_{name}": 0 for name in self.stop.measures()}
 
     def _seen_by_stop(self, o: Algebra, slots: Slots, moment: Moment) -> Moment:
-        """Return the moment that is passed to `stop`, in which records that are already in panes count as fresh."""
+        """Return the `Moment` that is passed to `stop`, in which records that are already in panes count as fresh."""
         seen, before = self._seen_by(1, self.stop, moment), self._fired_before
         if "count" in before:
             seen = seen._replace(fresh=o.add(slots["count"], seen.fresh, "bigint"))
@@ -266,7 +267,7 @@ class Until(Composite):
         return seen._replace(measures=totals)
 
     def _first(self, o: Algebra, slots: Slots, moment: Moment) -> Term:
-        """Return the processing time at which the first record that `stop` counts arrived.
+        """Return the arrival time, as processing time, of the first record that `stop` counts.
 
         Returns the end of time if there is no such record.
         """
@@ -294,7 +295,9 @@ class Until(Composite):
         return self._after(o, slots, moment, never, never)
 
     def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
-        """Return the slots after a pane; `part` and `stop` say whether the respective trigger fired."""
+        """Return the slots after a pane; the arguments `part` and `stop` say whether the triggers of these names
+        fired.
+        """
         (_, _, of_part), (_, _, of_stop) = self._split(slots)
         after, seen = dict(slots), self._seen_by(0, self.part, moment)
         others = self.part.fired_by_others(o, of_part, seen)
@@ -304,7 +307,8 @@ class Until(Composite):
         seen = self._seen_by_stop(o, slots, moment)
         for name, value in self.stop.fired(o, of_stop, seen).items():
             after[f"1_{name}"] = o.choose(stop, value, of_stop[name])
-        # After `stop` has fired, it no longer counts the records so far. If `stop` is not done yet, it starts over.
+        # After `stop` has fired, it ignores all records that have arrived so far. If `stop` is not done yet, its counts
+        # start again at zero.
         now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
         if "count" in self._fired_before:
             now["count"] = seen.fresh
@@ -337,7 +341,7 @@ class Until(Composite):
 def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
     early: Trigger | None = None, late: Trigger | None = None
 ) -> Trigger:
-    """Build a trigger that fires early panes, then a pane when the watermark passes the window, then late panes.
+    """Build a trigger that fires early panes, then a pane when the watermark passes the window's end, then late panes.
 
     The triggers `early` and `late` fire repeatedly, even if they are not wrapped in `Repeat` (Dataflow Model, 2.3). The
     function is shorthand for a composite trigger:

@@ -20,12 +20,14 @@ def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
 
 
 def any_part(fact: str) -> Any:
-    """Return a property of a composite trigger: whether the property `fact` is true for at least one part."""
+    """Create a property for composite triggers that is true if the property named `fact` is true for at least one
+    part.
+    """
     return property(lambda trigger: any(getattr(part, fact) for part in trigger.of))
 
 
 def every_part(fact: str) -> Any:
-    """Return a property of a composite trigger: whether the property `fact` is true for all parts."""
+    """Create a property for composite triggers that is true if the property named `fact` is true for all parts."""
     return property(lambda trigger: all(getattr(part, fact) for part in trigger.of))
 
 
@@ -44,7 +46,7 @@ class Composite(Trigger):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The locations of the parts in the paths of faults, relative to the path of this trigger."""
+        """The path of each part, relative to the path of this trigger; the paths are used to report faults."""
         return tuple(f"[{place}]" for place in range(len(self.of)))
 
     def slots(self) -> dict[str, bool | int]:
@@ -92,7 +94,7 @@ class Composite(Trigger):
         ]
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
-        """Return a copy of the moment that has only the measures of one part."""
+        """Return a copy of `moment` that contains only the measures of one part."""
         if not moment.measures:
             return moment
         return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
@@ -135,7 +137,9 @@ class Composite(Trigger):
             yield from part.percentile_faults(path + place, known)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        """Find the faults of the combination of parts; each part alone has no faults."""
+        """Find the faults that result from combining the parts. The method is called only if no part has a fault of its
+        own.
+        """
         return ()
 
 

@@ -31,8 +31,8 @@ class GuardedTrigger(Trigger):
     If the trigger raises an error, it does not fire, and its slots keep their old values. Returning a slot value of the
     wrong type has the same effect as an error. The window keeps its records, and the trigger is evaluated again in the
     next epoch. At the latest, the records are output in the window's last pane, which fires when the window closes. The
-    reference execution and steps in Python use this guard. Steps in SQL need no guard, because they call no custom code
-    for a window.
+    reference execution uses this guard, and so do the other executions if Python code evaluates the trigger. SQL code
+    needs no guard, because it calls no custom code for a window.
     """
 
     def __init__(self, trigger: Trigger) -> None:

@@ -27,7 +27,9 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class AfterBytes(Once):
-    """A trigger that fires once, when a string column of the fresh records has `size` bytes of UTF-8 in total."""
+    """A trigger that fires once, when a string column of the fresh records contains at least `size` bytes of UTF-8 in
+    total.
+    """
 
     counts = False
 
@@ -84,9 +86,9 @@ class AfterMatch(Once):
 class AfterPattern(Once):
     """A trigger that fires once, when records that meet the conditions have arrived in the order of the conditions.
 
-    Other records may arrive in between. The trigger is evaluated once per bundle, so the records of a bundle count as
-    if they had arrived in any order (rule M5). With bundles of one record, the pattern matches exactly the sequence of
-    arrivals. When windows merge, the pattern starts over with the fresh records.
+    Other records may arrive in between. The trigger is evaluated once per bundle, so the order of the records within a
+    bundle does not matter (rule M5). If each bundle contains one record, the trigger follows the exact order in which
+    the records arrive. When windows merge, the pattern starts over with the fresh records.
     """
 
     counts = False

@@ -3,13 +3,13 @@
 In each epoch, a window's trigger is evaluated twice: after the bundle has arrived (`Phase.DATA`), and after the
 watermark has advanced (`Phase.WATERMARK`). The method `ready` returns whether the trigger fires (Dataflow Model, 2.3
 and 3.3). If a pane then fires, the method `fired` returns the trigger's next state. The state of a trigger consists of
-a few named slots, which are numbers or truth values. The rules are terms of the algebra, so all executions use the same
-code.
+a few named slots, which are numbers or truth values. A trigger's rules are written as terms of an algebra (`Algebra`),
+so all executions use the same code.
 
-Fresh records are records that are not yet in any pane. The window's state contains the number of fresh records and the
-time at which the first fresh record arrived (`Moment`); the slots of a trigger only store which of its parts are done.
-If a trigger needs other facts about the fresh records, it declares a `Measure`, which is summed over the fresh records
-in the same way as the accumulators.
+Fresh records are records that are not yet in any pane. The window's state, not the trigger, stores the number of fresh
+records and the time at which the first fresh record arrived (`Moment`). So most triggers only store in their slots
+which of their parts are done. If a trigger needs other facts about the fresh records, it declares a `Measure`, which is
+summed over the fresh records in the same way as the accumulators.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class Phase(Enum):
 
 
 class Moment(NamedTuple):
-    """The facts about a window and the clock that are passed to a trigger. Values that vary are terms of the
-    algebra.
+    """The facts that a trigger receives about its window and about the epoch's clock.
+
+    Values that differ between windows or between epochs are terms of the algebra.
     """
 
     phase: Phase
@@ -66,11 +67,18 @@ class Measure(Protocol):
     """A number that is computed from each record and summed over the fresh records of a window."""
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return the bigint that one record adds to the sum; `record` maps columns to values, and `types` to types."""
+        """Return the bigint that one record adds to the sum.
+
+        `record` maps column names to values, and `types` maps column names to types.
+        """
 
 
 class Ready(NamedTuple):
-    """The answer of a trigger: whether it fires, and whether the reason is that the watermark has passed the window."""
+    """The result of `Trigger.ready`.
+
+    `fires` says whether the trigger fires. `on_time` says whether the trigger fires because the watermark has passed
+    the window.
+    """
 
     fires: Term
     on_time: Term
@@ -84,7 +92,10 @@ class Trigger:
         return {}
 
     def measures(self) -> dict[str, Measure]:
-        """Return the measures that the trigger needs in addition to the number of fresh records, by name."""
+        """Return the measures that the trigger needs, as a dict from names to measures.
+
+        The trigger receives the number of fresh records in any case, so no measure is needed for it.
+        """
         return {}
 
     def signals(self) -> frozenset[str]:
@@ -142,8 +153,9 @@ class Trigger:
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether the trigger can fire at the watermark without fresh records each time that the trigger starts
-        over.
+        """Whether the trigger, in its initial state, can fire at the watermark without fresh records.
+
+        Within a `Repeat`, such a trigger can fire each time that it starts over.
         """
         return any(ready.fires and ready.on_time for ready in self._asked_on_nothing())
 
@@ -157,9 +169,10 @@ class Trigger:
         return any(ready.fires for ready in self._asked_on_nothing())
 
     def _asked_on_nothing(self) -> Iterator[Ready]:
-        """Yield what the trigger returns in its initial state, past the watermark and without fresh records.
+        """Yield results of `ready` for the initial state, after the watermark has passed and without fresh records.
 
-        There is one result for each combination of passing time and arriving signals.
+        There is one result for each combination of three facts: the phase, whether processing time has advanced, and
+        whether the signals have arrived.
         """
         o, now = Scalars(), 1 << 60
         for phase, before, came in product(Phase, (now, 0), (False, True)):
@@ -181,7 +194,7 @@ class Trigger:
 
     @property
     def stops(self) -> bool:
-        """Whether the trigger contains an `Until` whose stop also counts records that are already in panes (rule
+        """Whether the trigger contains an `Until` whose `stop` also counts records that are already in panes (rule
         M6).
         """
         return False
@@ -196,13 +209,13 @@ class Trigger:
         return ()
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the columns that the trigger uses; `types` maps the log's columns to their types."""
+        """Find the faults in the trigger's use of columns; `types` maps the names of the log's columns to their
+        types.
+        """
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """Find the faults of the percentiles that the trigger uses; `known` are the percentiles that the log
-        declares.
-        """
+        """Find the faults in the trigger's use of percentiles; `known` are the percentiles that the log declares."""
         return ()
 
 
@@ -258,9 +271,10 @@ class AtWatermark(Once):
 
 @dataclass(frozen=True)
 class AtPercentile(Once):
-    """A trigger that fires once, before the watermark: when a percentile's watermark reaches the end of the window.
+    """A trigger that fires once, when the watermark of a percentile reaches the end of the window.
 
-    At that time, about `percent` per cent of the window's records are expected to have arrived.
+    The watermark of a percentile is ahead of the log's watermark. When the trigger fires, about `percent` per cent of
+    the window's records are expected to have arrived.
 
     For this percentage of its records, the log declares a smaller disorder (`Log.percentiles`). The trigger does not
     wait for the remaining records (Dataflow Model, 2.3).
@@ -331,13 +345,13 @@ class AfterDelay(Once):
 
 @dataclass(frozen=True)
 class AfterSignal(Once):
-    """A trigger that fires once, in the epoch in which a signal with this name arrives.
+    """A trigger that fires once, in the epoch in which a signal with the name `name` arrives.
 
     A signal is a row that a user adds to the log's table of signals.
 
     A signal corresponds to an external signal in the paper (Dataflow Model, 2.3). When a signal arrives, a window fires
-    a pane with the records that it has at that time. If a window has no fresh records when the signal arrives, it fires
-    no pane, and the signal has no effect on records that arrive later.
+    a pane with the records that it has at that time. If a window has no fresh records when the signal arrives, the
+    window fires no pane, and the signal has no effect on records that arrive later.
     """
 
     counts = False
@@ -359,7 +373,7 @@ class AfterSignal(Once):
 class Every(Trigger):
     """A trigger that fires at the end of each period of processing time, if the window has fresh records.
 
-    Periods are aligned to 1970 plus `offset`.
+    The first period starts at the beginning of 1970 (UTC) plus `offset`.
 
     A period ends in an epoch if its end is after the processing time of the preceding epoch, but not after the
     processing time of this epoch. In the very first epoch, a period's end counts only if it equals the epoch's
@@ -400,7 +414,7 @@ def slot_type(start: bool | int) -> str:
 
 
 def slot_types(trigger: Trigger) -> dict[str, str]:
-    """Return a dict from the name of each of the trigger's slots to its column type.
+    """Return a dict from the name of each slot of the trigger to the slot's column type.
 
     >>> slot_types(AfterCount(2))
     {'done': 'boolean'}

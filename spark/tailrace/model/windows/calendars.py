@@ -75,8 +75,8 @@ class Calendar(Windowing):
         return ZoneInfo(self.zone)
 
     def _instant(self, local: datetime) -> int:
-        # If a local time occurs twice, the result is its first instant. If the clocks skip the local time, the result
-        # is the instant of the skip.
+        # If a local time occurs twice, the result is the first of the two instants. If the clocks skip the local time,
+        # the result is the instant of the skip.
         return instant(local.replace(tzinfo=self._zone))
 
 

@@ -31,7 +31,11 @@ RETRACTING = Accumulation.RETRACTING
 
 
 class Timing(Enum):
-    """The timing of a pane: before (early), with or after (late) the watermark, or a correction by a backfill."""
+    """The timing of a pane: early, on time or late relative to the watermark, or a correction by a backfill.
+
+    An early pane fires before the watermark reaches the window's end, an on-time pane fires when the watermark reaches
+    the window's end, and a late pane fires afterwards.
+    """
 
     EARLY = "early"
     ON_TIME = "on_time"
@@ -40,7 +44,7 @@ class Timing(Enum):
 
 
 class Timestamp(Enum):
-    """The event time of a window's answer as a record of a later stage: the timestamp combiner (Dataflow Model, 2.2).
+    """The choice of the event time that a window's answer has as a record of a later stage (Dataflow Model, 2.2).
 
     END_OF_WINDOW: the window's last microsecond. EARLIEST and LATEST: the event time of the window's first or last
     record. With EARLIEST or LATEST, the later stage's watermark waits for windows that have not fired yet (rule T3).
@@ -71,7 +75,7 @@ class Pane:
     `values` maps the names of the results to their values: for the records since the previous pane if the pipeline's
     accumulation is DISCARDING, otherwise for all records so far. `answer` always contains the results for all records
     so far. A retraction removes the window's whole answer, and contains a copy of the removed answer. `watermark` and
-    `processing_time` are the times of the clock when the pane fired, in microseconds.
+    `processing_time` are the watermark and the processing time, in microseconds, at which the pane fired.
     """
 
     key: Key
@@ -89,7 +93,7 @@ class Pane:
     parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The accumulator from which `values` are computed."""
     is_last: bool | None = None
-    """Whether this is the last pane of the window: the window closes in this epoch, or its trigger has finished.
+    """Whether this is the last pane of the window, because the window closes in this epoch or its trigger has finished.
 
     `is_last` is None for a retraction. `is_last` is also None for a pane that a backfill wrote, because another
     backfill may correct the window again.
@@ -107,7 +111,7 @@ class Late:
 
     The window has already closed, or the window's trigger has already finished (rules M1, M4).
 
-    `behind` is the time by which the watermark was past the window's end, in microseconds.
+    `behind` is the time, in microseconds, by which the watermark was past the window's end.
     """
 
     record: Mapping[str, Any]
@@ -138,8 +142,8 @@ def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int
 
     The index of an early pane or a retraction is None.
 
-    `panes` has one tuple for each pane, in order: the pane's key, window and generation; its timing; and whether it is
-    a retraction.
+    `panes` has one tuple for each pane, in the order of the panes. A tuple has three items: one value that identifies
+    the pane's key, window and generation; the pane's timing; and whether the pane is a retraction.
 
     >>> fired = [("w", "early", False), ("w", "on_time", False), ("w", "late", True), ("w", "late", False)]
     >>> list(settled_indexes(fired))
@@ -155,7 +159,7 @@ def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int
 
 
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]
-"""The current answer for each key and window, as in the answers table."""
+"""The current answer for each key and window. The answers table contains the same answers."""
 
 
 def answers(panes: Iterable[Pane]) -> Answers:

@@ -32,7 +32,7 @@ def window_at(where: Windowing, at: int) -> Window | None:
 
 
 def windows_between(where: Windowing, first: int, last: int) -> bool:
-    """Return True if the timestamp of some window may be in `[first, last)`.
+    """Return True if the timestamp of at least one window may be in the range `[first, last)`.
 
     >>> from tailrace.model.base.time import hours
     >>> windows_between(Fixed(hours(1)), 5, 3_600_000_000), windows_between(Fixed(hours(1)), 5, 3_599_999_999)
@@ -45,7 +45,7 @@ def windows_between(where: Windowing, first: int, last: int) -> bool:
 
 
 def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
-    """Return a range that contains the timestamps of all windows in which an event time in `[first, last)` may be.
+    """Return a range that contains the timestamps of all windows that may contain an event time in `[first, last)`.
 
     If windows merge, the range extends to the end of time, because the length of the windows depends on the data.
 
@@ -69,7 +69,9 @@ def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
 
 
 def touching_groups(items: Iterable[T], span: Callable[[T], tuple[int, int]]) -> Iterator[list[T]]:
-    """Group items whose half-open spans overlap or touch, directly or through other items; sort them by span.
+    """Group items whose half-open spans overlap or touch, directly or through other items.
+
+    The items and the groups are sorted by span.
 
     >>> list(touching_groups([(7, 9), (0, 5), (5, 6), (2, 4)], lambda one: one))
     [[(0, 5), (2, 4), (5, 6)], [(7, 9)]]

@@ -49,8 +49,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Windowing:
     """The base class of windowings, which assign records to windows and may merge windows that overlap."""
 
-    # Type checkers see these members as read-only properties. So a windowing may define them as attributes, options or
-    # properties.
+    # Type checkers see these members as read-only properties. So a windowing may define these members as attributes,
+    # options or properties.
     if TYPE_CHECKING:
 
         @property
@@ -65,7 +65,7 @@ class Windowing:
 
         @property
         def longest(self) -> int | None:
-            """The maximum length of a window in microseconds; None if the length depends on the records."""
+            """The maximum length of a window in microseconds; None if there is no known maximum."""
             return None
 
         @property
@@ -87,10 +87,10 @@ class Windowing:
     def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
         """Merge the windows of one key.
 
-        Returns a dict from each merged window to the list of windows that were merged into it, ordered by the start of
-        the merged windows.
+        Returns a dict that maps each merged window to the list of its original windows. The merged windows are ordered
+        by start.
 
-        Laws: the order of the input does not matter, and merging the result again does not change it.
+        Laws: the order of the input does not matter, and merging the result again returns the same result.
         """
         return gathered(windows)
 
@@ -100,7 +100,7 @@ class Windowing:
 
 
 def windows_within_time(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Assign a record to windows; cut the windows at the ends of time, which tables cannot exceed (rule T1).
+    """Return the windows of a record, cut at the beginning and the end of time so that tables can store them (rule T1).
 
     >>> from tailrace.model.base.time import days
     >>> [END_OF_TIME - window.end for window in windows_within_time(Fixed(days(7)), END_OF_TIME - 1, {})]
@@ -168,7 +168,7 @@ class Sliding(Windowing):
     Each record is in about size / period windows. If the period is longer than the size, there are gaps between
     windows, and a record in a gap is in no window.
 
-    Law: a window contains exactly the records whose event times are between its start and its end.
+    Law: a window contains exactly the records whose event times are at or after the window's start and before its end.
 
     >>> from tailrace.model.base.time import seconds
     >>> [(w.start, w.end) for w in Sliding(seconds(4), every=seconds(2)).assign(5_000_000)]
@@ -228,7 +228,10 @@ PHASE_TYPES = ("string", "boolean", "int", "bigint", "date")
 """The column types that a phase can use, because values of these types have the same text in every execution."""
 
 PHASE_STEP = 1_000_003
-"""The factor for a 32-bit checksum: the product covers 136 years in microseconds, longer than any window."""
+"""The factor by which a 32-bit checksum is multiplied to get the time, in microseconds, by which windows are shifted.
+
+The maximum shift is 136 years, which is longer than any window.
+"""
 
 
 def phase_of(value: object) -> int:
@@ -247,7 +250,7 @@ def merge(windows: Iterable[Window]) -> list[Window]:
     """Merge windows that overlap, directly or through other windows (Dataflow Model, 2.2.2).
 
     Returns the merged windows, ordered by start. Laws: the order of the input does not matter, and merging the result
-    again does not change it.
+    again returns the same result.
 
     >>> merge([Window(4, 6), Window(0, 3), Window(2, 4)])
     [Window(start=0, end=4), Window(start=4, end=6)]
@@ -258,8 +261,8 @@ def merge(windows: Iterable[Window]) -> list[Window]:
 def gathered(windows: Iterable[Window]) -> dict[Window, list[Window]]:
     """Merge windows that overlap, and return which windows were merged.
 
-    Returns a dict from each merged window to the list of windows that were merged into it, ordered by the start of the
-    merged windows.
+    Returns a dict that maps each merged window to the list of its original windows. The merged windows are ordered by
+    start.
 
     >>> gathered([Window(4, 6), Window(0, 3), Window(2, 4)])[Window(0, 4)]
     [Window(start=0, end=3), Window(start=2, end=4)]

@@ -50,7 +50,7 @@ class GridLine:
 class EventGrid:
     """A grid over a range of event time.
 
-    `outside` is the number of rows whose windows have no bounds. These rows are in no column.
+    `outside` is the number of rows whose windows have no bounds. Rows without bounds are in no column of the grid.
     """
 
     range: TimeRange
@@ -69,7 +69,7 @@ def extent(session: Session, named: RowRelation, late: RowRelation | None) -> Ti
 def _bounds(session: Session, named: RowRelation) -> list[int]:
     """Return the first and the last event time of the rows. Rows whose event time is the end of time do not count.
 
-    The result is empty if no row has an earlier event time.
+    The result is empty if no row has an event time before the end of time.
     """
     if named.span is not None and named.span[1] < END_OF_TIME - 1:
         return [*named.span]

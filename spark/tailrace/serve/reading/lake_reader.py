@@ -125,7 +125,10 @@ class Session:
             yield name
 
     def _files(self, table: Table, where: Filter) -> list[FileScanTask]:
-        """Return the files of a table to read. A session determines the files only once per table and filter."""
+        """Return the files of a table that may contain rows that match `where`.
+
+        A session determines the files only once per table and filter.
+        """
         place = table.metadata_location, repr(where)
         if place not in self._planned:
             self._planned[place] = list(table.scan(row_filter=where).plan_files())

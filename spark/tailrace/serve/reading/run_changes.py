@@ -20,10 +20,10 @@ from tailrace.serve.reading.shown_text import count_text
 
 @dataclass(frozen=True)
 class Change:
-    """A row that a run changed: its key (cut), its window or instant, its values, and the reason for the change.
+    """A row that a run changed: its key (shortened), its window or instant, its values, and the reason for the change.
 
-    `before` is None for a new row, and `after` is None for a retracted row. `key` is the digest of the row's key for
-    links.
+    `before` is None for a new row, and `after` is None for a retracted row. `key` is the digest of the row's key, for
+    use in links.
     """
 
     columns: Mapping[str, Any]

@@ -59,7 +59,7 @@ class StageState:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The last runs of the stage other than streams, latest first."""
+        """The last runs of the stage, latest first. Runs of streams are left out."""
         own = () if self.own is None else self.own.runs
         return tuple(run for run in own if run.kind != "stream")[-LAST:][::-1]
 
@@ -101,7 +101,8 @@ def stage_state(session: Session, stage: Definition) -> StageState:
 def held_by(logs: Sequence[LogStatus]) -> str:
     """Return the names of the partitions that hold the watermark back, as one text.
 
-    A log that has only one partition appears under the log's name. If the stage reads only this log, the text is empty.
+    A log that has only one partition appears under the log's name. If the stage reads only one log, and this log has
+    only one partition, the text is empty.
     """
     there = [log for log in logs if log.progress is not None and not log.progress.all_idle]
     least = min((log.progress.watermark for log in there if log.progress is not None), default=None)
@@ -119,7 +120,8 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 def late_state(session: Session, stage: Definition) -> LateReport | None:
     """Report on a stage's late records.
 
-    Returns None if this kind of stage has no such report, or if the stage has no tables with the current definition.
+    Returns None if this kind of stage has no report on late records, or if the stage has no tables with the current
+    definition.
     """
     lake = session.lake
     if not stage.repairs_late or not lake.has(ledger_name(stage.name)):

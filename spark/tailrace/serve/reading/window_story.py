@@ -58,7 +58,10 @@ class WindowStory:
 
     @property
     def answer(self) -> LedgerPane | None:
-        """The pane with the current answer. None if the answer was retracted or the window has no answer yet."""
+        """The pane with the current answer.
+
+        The value is None if the answer was retracted or the window has no answer yet.
+        """
         own = [pane for pane in self.panes if (pane.window.start, pane.window.end) == self._span]
         return own[-1] if own and not own[-1].retraction else None
 
@@ -160,9 +163,9 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
 
 
 def _files_of_window(pipeline: Pipeline, window: TimeRange) -> Filter:
-    """Select the files that may have rows of the window.
+    """Return a filter for the files that may have rows of the window.
 
-    If windows merge, also select the files that may have rows of windows that touch this window.
+    If windows merge, the filter also selects files that may have rows of windows that touch this window.
     """
     where = [among("kind", (PANE, LATE)), up_to("window_start", window.last if pipeline.where.merges else window.first)]
     return every(*where, since("window_end", window.first if pipeline.where.merges else window.last))

@@ -17,7 +17,7 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 def clock_columns(pipeline: Pipeline) -> list[str]:
     """Return the columns of the clock's row: `TIMES`, and one column per signal of the trigger.
 
-    The column of a signal says whether the signal arrived in the epoch.
+    The column of a signal is true if the signal arrived in the epoch.
     """
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
@@ -29,9 +29,9 @@ def clock_terms(pipeline: Pipeline) -> Times:
 
 
 def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
-    """Return the values of the clock's row by column.
+    """Return a dict from the columns of the clock's row to their values.
 
-    `clock` is the clock of the epoch, and `before` is the clock of the epoch before it.
+    `clock` is the clock of the epoch, and `before` is the clock of the previous epoch.
     """
     values: dict[str, int | bool] = {
         "watermark_before": before.watermark if before else BEGINNING,
@@ -48,13 +48,13 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
 def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> Query:
     """Return the query for the clock's row.
 
-    `clock` is the clock of the epoch, and `before` is the clock of the epoch before it.
+    `clock` is the clock of the epoch, and `before` is the clock of the previous epoch.
     """
     return row_of(clock_values(pipeline, before, clock, generation))
 
 
 def row_of(values: Mapping[str, int | bool]) -> Query:
-    """Return the query for a table of one row with these values.
+    """Return the query for a table of one row with the given values.
 
     The step's query reads the values from this table. If the values were literals in the step's query, Spark would
     compile that query again in every epoch.

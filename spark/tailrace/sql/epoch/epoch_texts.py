@@ -1,4 +1,4 @@
-"""The SQL queries of an epoch of a pipeline, written once. An engine runs them, and `tailrace explain` shows them."""
+"""The SQL queries for a pipeline's epochs; engines run these queries, and `tailrace explain` shows the queries."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ VIEWS = ("bundle", "clock", "state", "touched", "partials", "transitions")
 class EpochTexts:
     """The queries of one pipeline's epochs, over relations (`VIEWS`) that the engine has named.
 
-    On DuckDB (`in_process`), only touched windows go through the rules, and the work is split into several small
-    queries, which DuckDB plans faster than one large query. On Spark, all windows of the given state go through the
-    rules, in few queries.
+    On DuckDB (`in_process`), the rules are applied only to touched windows. The work is split into several small
+    queries, which DuckDB plans faster than one large query. On Spark, a few large queries apply the rules to all
+    windows of the given state.
     """
 
     def __init__(self, pipeline: Pipeline, names: Mapping[str, Relation], *, in_process: bool) -> None:
@@ -52,8 +52,8 @@ class EpochTexts:
     def ledger(self) -> list[Query]:
         """The queries for the ledger's rows.
 
-        On DuckDB there are two: one for partials, and one for panes and retractions. On Spark there is one query for
-        all rows.
+        On DuckDB there are two queries: one for partials, and one for panes and retractions. On Spark there is one
+        query for all rows.
         """
         if self.in_process:
             return self.rows.apart(self.names["transitions"])
@@ -70,7 +70,7 @@ class EpochTexts:
     def refused(self) -> Query | None:
         """The query for the ledger's rows about records whose window has a finished trigger.
 
-        None if finished triggers of this pipeline do not refuse records.
+        None if a finished trigger of this pipeline does not refuse records.
         """
         if self.pipeline.finishing != "close":
             return None

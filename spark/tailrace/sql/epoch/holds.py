@@ -1,4 +1,4 @@
-"""Write in SQL when open windows may fire without a record, and how far they hold back their readers' watermark."""
+"""Write SQL that computes when open windows may fire without a record, and how far they hold back later stages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tailrace.sql.terms import quoted
 
 
 def oldest_held(pipeline: Pipeline) -> str:
-    """Return an aggregate over the state: the oldest timestamp to which open windows hold back a later stage (rule T3).
+    """Return SQL for the earliest timestamp at which open windows hold back a later stage's watermark (rule T3).
 
-    The timestamp is in microseconds; `tailrace.model.step.stages.watermark` is the reference.
+    The SQL is an aggregate over the state. The timestamp is in microseconds; `tailrace.model.step.stages.watermark` is
+    the reference.
     """
     stamp, terms = pipeline.stamp, []
     if pipeline.where.merges:
@@ -25,7 +26,7 @@ def oldest_held(pipeline: Pipeline) -> str:
 
 
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
-    """Return one aggregate per delay: the next time after `now` at which a window has waited for the delay.
+    """Return one aggregate per delay: the next time after `now` at which some window will have waited for the delay.
 
     Times and delays are in microseconds.
     """
@@ -49,7 +50,8 @@ def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: i
     """Return the first processing time after `now` at which a window may fire without a record, or None.
 
     `periods` are pairs of a period and its offset, in microseconds. `count` is the number of windows with fresh
-    records; if it is 0, no period makes a window fire. `waits` are the results of `due_items` after the first.
+    records; if it is 0, no period makes a window fire. `waits` are the values of the aggregates from `due_items`,
+    except the first aggregate, which is `count`.
 
     >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
     (90, None, None)

@@ -1,9 +1,9 @@
 """Write a join's step in SQL: pairs of records, records without a partner, late records, and the entries to keep.
 
-`model.step.join_step` is the reference for this step. An entry is a record of one side of the join. It has the columns
-of the join's output, the event time `_at` in microseconds, and the record's position. If the join has windows, an entry
-also has the bounds of its window. A record that can be retracted has no position: only its values identify it, so two
-entries may be equal.
+`model.step.join_step` is the reference for this step. An entry is a record of one side of the join. An entry has the
+columns of the join's output, the event time `_at` in microseconds, and the record's position. If the join has windows,
+an entry also has the bounds of its window. A record that can be retracted has no position. Such a record is identified
+only by its values, so two entries may be equal.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ Entries = Mapping[str, Relation]
 
 @dataclass(frozen=True)
 class EpochEntries:
-    """The entries of an epoch: those held from earlier epochs, those that it retracts, and those that it adds.
+    """The entries of an epoch: entries held from earlier epochs, retracted entries, and added entries.
 
     `held` are the entries from before the epoch, and `new` are the added entries. `stay` are the held entries that the
-    epoch does not retract. `gone` are the retracted entries; only sides whose records can be retracted have any.
+    epoch does not retract. `gone` are the retracted entries; a side has no such entries if its records cannot be
+    retracted.
     """
 
     held: Entries
@@ -68,8 +69,8 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
-    # A record that can be retracted is identified by its values: its retraction arrives in another epoch, so positions
-    # differ.
+    # A record that can be retracted is identified by its values, not by its position, because its retraction arrives in
+    # another epoch and therefore has another position.
     place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
     more = (f"{term} AS {name}" for name, term in also.items())
     own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
@@ -78,8 +79,8 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
         of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
         return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
-    # The columns are renamed temporarily, because one may have the name that the SQL of windows gives to the event
-    # time.
+    # The columns are renamed temporarily: a column could otherwise have the name `at`, which the SQL of windows uses
+    # for the event time.
     apart = {name: f"_own_{number}" for number, name in enumerate(own)}
     items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
     carried = ", ".join([*apart.values(), "at", *PLACE, *also])
@@ -90,7 +91,7 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
 
 
 def added_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Return the query for the entries that `rows` add on balance, after subtracting those that `rows` retract.
+    """Return the query for the entries that `rows` add; entries that `rows` also retract are subtracted.
 
     Equal entries are repeated as often as they are added.
     """
@@ -98,7 +99,7 @@ def added_entries(join: Join, side: str, rows: Relation) -> Query:
 
 
 def retracted_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Return the query for the entries that `rows` retract on balance, after subtracting those that `rows` add.
+    """Return the query for the entries that `rows` retract; entries that `rows` also add are subtracted.
 
     The side must be one whose records can be retracted.
     """
@@ -111,7 +112,7 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
 
 
 def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> Query:
-    """Return the query for the held entries without those that the epoch retracts."""
+    """Return the query for the held entries, except the entries that the epoch retracts."""
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
@@ -133,7 +134,7 @@ def complete(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def settled(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that an entry can gain or lose no partner after a watermark (`Join.settled`)."""
+    """Return the condition that after a watermark, an entry can no longer gain or lose a partner (`Join.settled`)."""
     if join.where is not None:
         return closed(join, side, watermark)
     return _behind(watermark, join.ahead(side) + join.lateness)
@@ -147,7 +148,7 @@ def closed(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def oldest(join: Join, watermark: int) -> int | None:
-    """Return an event time, in microseconds: at this watermark, the join no longer needs records from before that time.
+    """Return an event time in microseconds; at `watermark`, the join needs no records with earlier event times.
 
     Returns None if the join may need records of any event time.
     """
@@ -195,7 +196,7 @@ def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -
 
 
 def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
-    """Return the query for all rows that a join outputs up to a watermark, from its entries; no entry may be late."""
+    """Return the query for all rows that a join outputs up to a watermark, from entries that are not late."""
     texts = [pairs(join, sides[LEFT], sides[RIGHT])]
     for side in filter(join.keeps, SIDES):
         rows = Relation(f"(SELECT * FROM {sides[side]} WHERE {complete(join, side, watermark)})")
@@ -245,9 +246,9 @@ def epoch_rows(
 ) -> tuple[Query, EpochEntries]:  # fmt: skip
     """Return the query for an epoch's ledger rows, from the records of both sides and the held entries.
 
-    `name` makes a relation from a query for entries. Its arguments are a side, the kind of the entries (`came`, `new`,
-    `gone` or `stay`), and the query. The watermark `before`, from before the epoch, decides whether a record is late.
-    The function also returns the epoch's entries.
+    `name` is a function that makes a relation from a query for entries. The arguments of `name` are a side, the kind of
+    the entries (`came`, `new`, `gone` or `stay`), and the query. `before` is the watermark before the epoch, which
+    decides whether a record is late. The second result is the epoch's entries.
     """
     late, texts = too_late(join, before), list[Query]()
     gone, stay, new = dict[str, Relation](), dict(held), dict[str, Relation]()
@@ -314,7 +315,7 @@ def rejected(ledger: Relation) -> Query:
 
 
 def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
-    """Return the query for a side's entries without those that the ledger lists as late."""
+    """Return the query for a side's entries, except the entries that the ledger lists as late."""
     place = zip(JOIN_PLACE[side], PLACE, strict=True)
     same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
     same += [f"l.{name} = TIMESTAMP_MICROS(e.{name})" for name in JOIN_WINDOW] if join.where is not None else []
@@ -323,10 +324,10 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """Return the columns of a join's ledger with their types; `reason` only if the join has set records aside.
+    """Return the columns of a join's ledger with their types.
 
-    A ledger that was created by an earlier version has no column `reason`. It still accepts the rows of a join that has
-    set no record aside.
+    The column `reason` is included only if the join has set records aside. A ledger that was created by an earlier
+    version has no column `reason`. Such a ledger still accepts the rows of a join that has set no record aside.
     """
     types = join_contract(join).types
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
@@ -358,8 +359,8 @@ def meet(join: Join) -> str:
 def _items(join: Join, there: Mapping[str, str], at: str) -> str:
     """Return the select list for an output row of the join.
 
-    `there` maps each side with a record in the row to the record's name in the query; columns of the other side are
-    null.
+    `there` maps a side to the name that the side's record has in the query. If `there` lacks a side, the row has no
+    record of this side, and the columns of this side are null.
     """
     one, types = next(iter(there.values())), join.results
     items = [f"TIMESTAMP_MICROS({one}.{name}) AS {name}" for name in JOIN_WINDOW] if join.where is not None else []

@@ -1,8 +1,8 @@
-"""Write the state of a computation's keys as a table in SQL: the table's columns, and the query that restores it.
+"""Write the state of a computation's keys as an SQL table: the columns, and the query that restores the table.
 
-The table has one row per key. A row has columns of the ledger, and columns that each epoch reads for all keys
-(`LOOKED_AT`): the next due times, and the oldest event time that a timer holds. If a key rests, an epoch reads only the
-latter columns.
+The table has one row per key. A row has columns of the ledger and the columns `LOOKED_AT`: the key's next due times,
+and the earliest event time at which a timer of the key holds back the watermark. Each epoch reads the columns
+`LOOKED_AT` for all keys, and reads the other columns only for the keys that the epoch processes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tailrace.sql.query_shapes import first_of
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
-"""The columns with a key's next due time in event time, its next due time in processing time, and the oldest event time
-that one of its timers holds. Each is in microseconds, or null.
+"""The columns with a key's next due time in event time, its next due time in processing time, and the earliest event
+time at which one of its timers holds back the watermark. Each value is in microseconds, or null.
 """
 
 LOOKED_AT = (DUE, WALL, HOLDS)
@@ -31,24 +31,24 @@ OF_TIMER = Condition("source_epoch IS NULL")
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
-    """Return the types of the columns of a computation's ledger, by name."""
+    """Map the name of each column of a computation's ledger to the column's type."""
     return computation_contract(computation).types
 
 
 def key_row_columns(computation: Computation) -> list[str]:
-    """Return the names of those columns of a key's row that the ledger has, too."""
+    """Return the names of those columns of a key's row that are also columns of the ledger."""
     state = ["state"] if computation.fields else []
     return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
 
 
 def key_row_types(computation: Computation) -> dict[str, str]:
-    """Return the types of the columns of a key's row, by name."""
+    """Map the name of each column of a key's row to the column's type."""
     types = ledger_types(computation)
     return {name: types[name] for name in key_row_columns(computation)} | dict.fromkeys(LOOKED_AT, "bigint")
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """Return the types, by name, of the ledger columns that a record in flight has."""
+    """Map the name of each ledger column that a record in flight has to the column's type."""
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}

@@ -49,8 +49,8 @@ class Rows:
         rows = Query(f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL")
         if not self.pipeline.where.merges:
             return rows
-        # The rows for windows that were merged into another are in two separate arrays, with one element per merged
-        # window.
+        # The rows for windows that were merged into another window are in two separate arrays, with one element per
+        # merged window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         return Query(f"{rows} UNION ALL {self._inlined(transitions, merged)}")
 
@@ -69,7 +69,7 @@ class Rows:
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
     def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
-        """Return the query for ledger rows with these values, one for each row of `rows` that meets a condition."""
+        """Return the query for ledger rows with the given values, one for each row of `rows` that meets a condition."""
         values = values | {name: quoted(name) for name in self.keys}
         return Query(f"SELECT {select_list(self.types, values)} FROM {rows} WHERE {holds}")
 
@@ -82,7 +82,9 @@ class Rows:
         return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
-        """Return the term for a ledger column. Its value depends on `entry`, the index of a row in `entries`."""
+        """Return the term for a ledger column. The column's value depends on `entry`, the index of a row in
+        `entries`.
+        """
         if name in self.keys:
             return quoted(name)
         by_term: dict[str, list[str]] = {}
@@ -122,7 +124,7 @@ class Rows:
     def restored(self, ledger: Relation) -> Query:
         """Return the query for the open windows in a ledger, from the latest partial of each window.
 
-        Windows whose latest partial says that they are gone are left out.
+        A window is left out if its latest partial is marked as `gone`.
         """
         partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')")
         rows = first_of(partials, [*key_names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
@@ -152,10 +154,10 @@ class Rows:
         return Query(f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}")
 
     def of_corrected(self, corrected: Relation, remains: Condition, leaves: Condition) -> Query:
-        """Return the query for a backfill's partials: states of windows that remain, and removals of the others.
+        """Return the query for a backfill's partials: states of windows that remain, and removals of other windows.
 
         `corrected` has the state's columns and the columns `epoch`, `now` and `new_generation`. `remains` and `leaves`
-        are conditions on its rows.
+        are conditions on the rows of `corrected`.
         """
         own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
         if self.pipeline.where.merges:
@@ -250,9 +252,10 @@ class Rows:
             yield f"{letter}_emits", pane
 
     def _is_last(self, letter: str) -> str:
-        """Return the condition that a pane is its window's last.
+        """Return the condition that a pane is the last pane of its window.
 
-        The condition is that the window ends in this epoch, and fires in no later phase of it.
+        The condition is that the window ends in the epoch, and that the window does not fire in any later phase of the
+        epoch.
         """
         later = [after for after in phases(self.pipeline) if after > letter]
         fires = [f"{after}_emits" for after in later]

@@ -12,7 +12,7 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
-"""The columns for the position, in the log, of the record behind a row: from ledger column to record column."""
+"""The columns for the position of a row's source record: a mapping from ledger columns to record columns."""
 
 
 def output(definition: Map, records: Relation) -> Query:
@@ -27,7 +27,7 @@ def output(definition: Map, records: Relation) -> Query:
 
 
 def of_epoch(definition: Map, records: Relation, clock: Clock, generation: int) -> Query:
-    """Return the query for an epoch's ledger rows; `records` is a relation of its records after the map's steps."""
+    """Return the query for an epoch's ledger rows; `records` are the epoch's records after the map's steps."""
     own = production_columns(clock, generation, "false")
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
     return Query(f"SELECT {select_list(row_types(definition), named | own)} FROM ({output(definition, records)})")

@@ -1,7 +1,7 @@
 """Write an accumulator's table columns in SQL: a number is in a narrow column if it fits, else in a wide column.
 
-This applies to parts of an accumulator with `Part.kept`. Most of their numbers fit the narrow column, so files stay
-small. Older tables, which have only the narrow column, can still be read.
+Each part of an accumulator with `Part.kept` has a narrow and a wide column. Most numbers of these parts fit the narrow
+column, so files stay small. Older tables, which have only the narrow column, can still be read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> 
         # In rows that were written before the table had the wide column, the wide column is null.
         return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
     if part.unit:
-        # The table has this number in one column, but aggregation splits it into two parts: these are its last digits.
+        # The table has this number in one column, but aggregation splits the number into two parts. The term below
+        # computes the part with the last digits.
         return wide_numbers.remainder(column(name), part.unit, part.type)
     whole = name.removesuffix("_high")
     below = pipeline.parts.get(whole) if name != whole else None

@@ -34,9 +34,9 @@ def is_closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
 def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
     """Return the select-list items that merge the accumulators of a group of rows.
 
-    `lifted` says that each row is a record; otherwise each row is an accumulator of several records.
+    If `lifted` is True, each row is a record; otherwise, each row is an accumulator of several records.
     """
-    # If records can be retracted, a record's numbers are already as wide as the total.
+    # If records can be retracted, the values that a record adds already have the type of the total.
     narrow = lifted and not pipeline.takes_back
     return [
         f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
@@ -50,8 +50,8 @@ def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices
     With `by_slices`, overlapping windows are computed as in `finished_accumulators`.
 
     If windows do not merge, only the window decides whether its records are late, so the step later compares whole
-    partials with the watermark. If windows merge, this query compares each record's window, before it merges, with the
-    watermark, and leaves out late records (rule M1).
+    partials with the watermark. If windows merge, this query first compares each record's window with the watermark and
+    leaves out late records, and then merges the windows (rule M1).
     """
     if not pipeline.where.merges:
         return (
@@ -65,15 +65,16 @@ def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices
 def window_accumulators(pipeline: Pipeline, rows: Query) -> Query:
     """Return the query for each window's accumulator in a backfill, where the input is complete.
 
-    `rows` is a query for records with windows. If windows merge, the query merges them.
+    `rows` is a query for records with windows. If the pipeline's windows merge, the query merges overlapping windows.
     """
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
 def combine_partials(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Return the query for each window's accumulator, from accumulators of subsets of its records; windows may merge.
+    """Return the query that combines the accumulators of each window into one accumulator; windows may also merge.
 
-    With `counted`, `rows` and the result also have the number of records, `arrived`.
+    Each row of `rows` has the accumulator of some of a window's records. With `counted`, `rows` and the result also
+    have the number of records, `arrived`.
     """
     arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
     totals = join_items(arrived, merged_items(pipeline))
@@ -114,8 +115,8 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
-    # All sessions have the same gap. So a record starts a new island if it is at least a gap later than the record
-    # before it.
+    # All sessions have the same gap. So a record starts a new island if its event time is at least a gap later than the
+    # event time of the previous record.
     return _spans(pipeline, islands(bracketed(rows), key_names(pipeline), ["at"], alike=True), _totals(pipeline))
 
 
@@ -127,10 +128,11 @@ def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Return True if a bundle may have late records, given the first window end in it and the clock before the epoch.
+    """Return True if a bundle may have late records, according to the watermark before the epoch.
 
-    If windows merge, the result is always True: the partials do not contain late records, so `closest` does not reveal
-    them.
+    `closest` is the earliest end of a window in the bundle, and `before` is the clock before the epoch. If windows
+    merge, the result is always True: the partials do not contain late records, so `closest` does not show whether there
+    were late records.
     """
     if pipeline.where.merges:
         return True
@@ -151,7 +153,7 @@ def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query
 
 
 def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Relation:
-    """Return a relation of the records that may be too late, so only these have to be assigned to windows.
+    """Return a relation of the records that may be too late; other records need not be assigned to windows.
 
     A built-in window ends after the event times of its records, so it is enough to compare event times with the
     watermark. A user's window may end earlier; with such windows, all records are returned.

@@ -2,7 +2,7 @@
 
 The result has one row for each window that is open or touched. A row has the state columns of `model.step.transition`;
 for a new window, these columns have their initial values (rules M2, V2, V3). A row also has `arrived`, the accumulator
-of the arrived records, and `held` (true if the window was open before). If windows merge, it also has `predecessors`
+of the arrived records, and `held` (true if the window was open before). If windows merge, a row also has `predecessors`
 and `absorbed`.
 """
 
@@ -27,7 +27,8 @@ def meeting_windows(
 ) -> Query:
     """Return the query that combines the windows in `state` with the `partials` and the clock's columns.
 
-    If windows do not merge, `joined` chooses a join instead of grouping; a join is faster within one process.
+    If windows do not merge and `joined` is True, the query uses a join instead of grouping; a join is faster within one
+    process.
     """
     if pipeline.where.merges:
         return _merged(pipeline, state, partials, clock)
@@ -38,8 +39,9 @@ def meeting_windows(
 def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
     """Return the query that adds first states for new windows, and drops new windows that are closed (rule M1).
 
-    `both` is a query with each window's state and arrivals; the columns of the state, or those of the arrivals, are
-    null if the window has none. A window counts as closed if the watermark before the epoch has closed it.
+    `both` is a query with each window's state and arrivals. The columns of the state are null if the window has no
+    state, and the columns of the arrivals are null if it has no arrivals. A window counts as closed if the watermark
+    before the epoch has closed it.
     """
     rules = Transition(pipeline, Sql())
     columns, window = rules.columns(), [*key_names(pipeline), *SPAN]
@@ -55,7 +57,7 @@ def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
 
 
 def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Return the query that puts each window's state and arrivals into one row, by a join."""
+    """Return the query that uses a join to put each window's state and arrivals into one row."""
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
     window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*key_names(pipeline), *SPAN]]
@@ -64,11 +66,11 @@ def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
 
 
 def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Return the query that puts each window's state and arrivals into one row, by grouping their union.
+    """Return the query that groups the union of states and arrivals by window, so that each window has one row.
 
     State and partials are both partitioned by key and window. So the grouping moves no rows between tasks, and the next
-    state has the same partitions. A group has at most one row of the state and one of the partials; any aggregate that
-    skips nulls picks the value.
+    state has the same partitions. A group has at most one row of the state and at most one row of the partials. Any
+    aggregate that skips nulls therefore returns the value of that row.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
     window = [*key_names(pipeline), *SPAN]

@@ -1,6 +1,6 @@
-"""Find the open windows that an epoch touches, in SQL: a record touches a window, or the clock changes it.
+"""Find the open windows that an epoch touches, in SQL: a record touches the window, or the clock changes the window.
 
-The rules do not change any other window, so an engine may leave the others where they are (MillWheel, 4.1: a
+The rules change only touched windows, so an engine need not read or write any other window (MillWheel, 4.1: a
 computation runs for a key when a record or a timer arrives). In the queries, `s` is a row of the state. `p` is a
 partial of the epoch, or a record if the step runs in Python.
 """
@@ -19,8 +19,8 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 def meets_record(pipeline: Pipeline, *, by_key: bool) -> Condition:
     """Return the condition that a record touches a window.
 
-    With `by_key`, a record touches all windows of its key. Otherwise it touches only the window that contains it.
-    `by_key` must be true if windows merge, or if the step runs in Python.
+    With `by_key`, a record touches all windows of its key. Otherwise, a record touches only the windows that contain
+    it. `by_key` must be true if windows merge, or if the step runs in Python.
     """
     return Condition(equal_in("s", "p", key_names(pipeline), () if by_key else SPAN) or "true")
 
@@ -33,14 +33,17 @@ def changed_by_clock(pipeline: Pipeline) -> Condition:
 
 
 def touched_windows(pipeline: Pipeline, state: Relation, clock: Relation, records: Relation, *, by_key: bool) -> Query:
-    """Return DuckDB's query for the touched windows. It reads the state once, and adds the row number as `_row`."""
+    """Return DuckDB's query for the touched windows.
+
+    The query reads the state once, and adds the number of the state's row as the column `_row`.
+    """
     met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
     return Query(f"{found} WHERE {met} OR {changed_by_clock(pipeline)}")
 
 
 def windows_with_records(pipeline: Pipeline, state: Relation, records: Relation, *, by_key: bool, few: bool) -> Query:
-    """Return the query for the windows that records touch. With `few`, Spark broadcasts the records."""
+    """Return the query for the windows that records touch. If `few` is True, Spark broadcasts the records."""
     hint = "/*+ BROADCAST(p) */ " if few else ""
     met = f"EXISTS (SELECT {hint}1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     return Query(f"SELECT s.* FROM {state} s WHERE {met}")
@@ -55,7 +58,7 @@ def windows_changed_by_clock(
     by_key: bool,
     within: Condition = ALWAYS,
 ) -> Query:
-    """Return the query for the windows that the clock changes, except those that records touch.
+    """Return the query for the windows that the clock changes, except windows that records touch.
 
     Only windows that meet the condition `within` are compared with the records.
     """

@@ -1,7 +1,8 @@
 """Write the second half of an epoch in SQL: apply the rules of `model.step.transition` to the open windows.
 
-The query is a chain of projections, one for each phase of rule T4. Its rows have the window's state after the epoch,
-and the result of each phase in which a pane may fire: `a` after the data, `b` after the watermark, `c` at the closing.
+The query is a chain of projections, one for each phase of rule T4. A row of the query has the window's state after the
+epoch, and the result of each phase in which a pane may fire: `a` after the data, `b` after the watermark, `c` at the
+closing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
-"""The phases of an epoch, by the letter with which their columns begin; phase `c` is the closing of a window."""
+"""A mapping from the letter with which a phase's columns begin to the phase; phase `c` is the closing of a window."""
 
 
 def phases(pipeline: Pipeline) -> list[str]:

@@ -1,1 +1,1 @@
-"""Write in SQL how records get to windows: a definition's steps, window assignment, and the records of later stages."""
+"""Write the processing of records in SQL: a definition's steps, window assignment, and the records of later stages."""

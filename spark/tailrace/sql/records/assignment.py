@@ -58,8 +58,8 @@ def window_rows(pipeline: Pipeline, source: Relation) -> Query:
     """Return the query for a bundle's records with their windows: one row for each record and each of its windows.
 
     The columns are the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's
-    position in the source. `source` is a relation of records after the definition's steps; if windows are custom, its
-    column `WINDOWS` has them.
+    position in the source. `source` is a relation of records after the definition's steps. If custom code assigns the
+    windows, `source` has them in the column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = join_items(key_names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -150,7 +150,8 @@ def end_by_start(pipeline: Pipeline) -> str | None:
     """
     match where := pipeline.where:
         case _ if type(where) not in NATIVE or pipeline.exceeds_time:
-            # A user's windowing assigns windows in its own code, even if its class is derived from a built-in one.
+            # A user's windowing class assigns windows in its own code, even if the class is derived from a built-in
+            # class.
             return None
         case Global():
             return f"{END_OF_TIME}L"
@@ -171,7 +172,7 @@ def _global(where: Global, carried: str, records: Query) -> Query:
 def _fixed(where: Fixed, carried: str, records: Query) -> Query:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
-        # This expression must compute the same phase as `model.windows.windows.phase_of`.
+        # The SQL expression for the phase must have the same value as `model.windows.windows.phase_of`.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
     return Query(f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})")
@@ -220,5 +221,5 @@ NATIVE: dict[type, Callable[[Any, str, Query], Query]] = {
     Calendar: _calendar,
 }
 """The functions that write each kind of window as SQL. A function takes the windowing, the columns to pass on, and the
-records' query.
+query for the records.
 """

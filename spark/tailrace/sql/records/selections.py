@@ -1,6 +1,6 @@
 """Write a definition's steps as SQL. Records go through the steps before window assignment (Dataflow Model, 2.1).
 
-Steps that are custom code cannot be written as SQL: an engine calls their code.
+A step that is custom code cannot be written as SQL; an engine calls the code of such a step.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def step_query(
 ) -> Query | None:
     """Return the query that applies a step to a relation's records, or None if the step is custom code.
 
-    `types` are the types of the columns that the definition knows. `failing` says that the records have the column
+    `types` are the types of the columns that the definition knows. `failing` is True if the records have the column
     `FAILED`. A rejected record is passed on as one record, even if the step makes several records from one accepted
-    record. `columns` are all columns of the relation; they are needed only if the step may drop records.
+    record. `columns` are all columns of the relation; this argument is needed only if the step may drop records.
     """
     if isinstance(step, Derive):
         terms = {name: quoted(name) for name in types}
@@ -57,7 +57,7 @@ def step_query(
     if isinstance(step, SetAside):
         return Query(f"SELECT *, {set_aside(step.reasons)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
-        # For a record that an earlier step rejected, no expression is computed, because it might fail.
+        # For a record that an earlier step rejected, no expression is computed, because the expression might fail.
         values = {
             name: f"IF({FAILED} IS NULL, {text}, NULL)" if failing else text for name, (_, text) in step.values.items()
         }
@@ -123,7 +123,10 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
 
 
 def set_aside(reasons: Reasons) -> str:
-    """Return the term for the reason why a record was set aside, by the record's position, or for null."""
+    """Return the term for the reason why a record was set aside; the term is null for all other records.
+
+    `reasons` maps the positions of the records that were set aside to the reasons.
+    """
     o = Sql()
     cases = (
         f"WHEN _epoch = {place.epoch}L AND _source <=> {o.literal(place.source, 'string')} "

@@ -1,4 +1,4 @@
-"""Write, in SQL, the records that one definition reads from another: from the other's panes, answers or productions."""
+"""Write, in SQL, the records that one definition reads from another definition's panes, answers or productions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OPENED = f"COALESCE(reason = '{OPEN}', false)"
 def changes(pipeline: Pipeline, rows: Relation) -> Query:
     """Return the query for a later stage's records, from a stage's ledger rows (`model.step.stages.changes`).
 
-    A backfill may correct windows that are still open in the stream. A later stage reads these corrections with the
-    epoch that follows them.
+    A backfill may correct windows that are still open in the stream. A later stage reads such a correction together
+    with the epoch that follows the correction.
     """
     where = f"kind = '{PANE}' AND (writer = 'stream' OR {_OPENED})"
     read = f"IF({_OPENED}, epoch + 1L, epoch) AS _epoch"
@@ -39,7 +39,7 @@ def sent_with(epoch: int, after: int | None = None) -> Condition:
 
 
 def corrected_before(epoch: int) -> Condition:
-    """Return the condition that a backfill wrote a pane after the previous epoch and before this one."""
+    """Return the condition that a backfill wrote a pane between the previous epoch and `epoch`."""
     return Condition(f"kind = '{PANE}' AND {_corrected(epoch, epoch - 1)}")
 
 
@@ -48,7 +48,7 @@ def _corrected(epoch: int, after: int) -> str:
 
 
 def sent_until(epoch: int) -> Condition:
-    """Return the condition that a later stage has read a pane by the end of this epoch."""
+    """Return the condition that a later stage has read a pane by the end of `epoch`."""
     return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 
@@ -103,7 +103,10 @@ def _produced(log: Log, rows: Relation, place: str, *where: str) -> Query:
 
 
 def pair_place(join: Join) -> str:
-    """Return the select-list items for a pair's position: its epoch, and its two records' positions as text."""
+    """Return the select-list items for the position of a join's pair: its epoch, and text that identifies the pair.
+
+    The text has the positions of both records and, if the join has windows, the start of the pair's window.
+    """
     texts = []
     for side in ("left", "right"):
         epoch, partition, offset = (f"{side}_{part}" for part in ("epoch", "partition", "offset"))

@@ -1,4 +1,4 @@
-"""Choose how a definition processes an epoch's records, and list the reasons if SQL alone cannot do it."""
+"""Choose how a definition processes an epoch's records, and list the reasons if SQL alone is not sufficient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def way(pipeline: Pipeline) -> Way:
 def sql_alone(pipeline: Pipeline) -> bool:
     """Return True if the common SQL alone can run a definition's steps and assign its records to windows.
 
-    Only such a definition may keep its windows in this process while Spark's executors aggregate the records.
+    Only if the result is True can the definition's windows be in this process while Spark's executors aggregate the
+    records.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
@@ -40,9 +41,9 @@ def may_reject(pipeline: Pipeline) -> bool:
 
 
 def reasons_for_python(pipeline: Pipeline) -> list[str]:
-    """List the reasons why SQL alone cannot run a definition's step; each names the part of the definition.
+    """List the reasons why SQL alone cannot run a definition's step; each reason names the part of the definition.
 
-    Triggers are never a reason: all of them, even custom ones, are written in the algebra. There is SQL for each
+    Triggers are never a reason: all triggers, even custom triggers, are written in the algebra. There is SQL for each
     built-in kind of window, but a subclass of a built-in kind counts as custom.
     """
     found = []

@@ -1,7 +1,7 @@
-"""Write the answers for complete input in SQL, and compare them with the current answers.
+"""Write SQL that computes the answers for complete input, and SQL that compares computed and current answers.
 
-A backfill computes these answers, and an audit compares the current answers with them. The bounds of all windows are in
-microseconds here, even those of the current answers.
+A backfill and an audit compute the answers for complete input; the audit compares the current answers with these
+answers. In this module, the bounds of all windows are in microseconds, including the windows of the current answers.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALW
 
 
 def answer_rows(pipeline: Pipeline) -> ComparedRows:
-    """Return how answers are compared: key and window identify them, and computed answers carry accumulators."""
+    """Return the comparison of answers: key and window identify an answer; computed answers have accumulators."""
     return ComparedRows(
         (*key_names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
     )
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
-    """Return the query for the answer that each pane emits or retracts; the column `retraction` tells which."""
+    """Return the query for each pane's answer; the column `retraction` is true if the pane retracts the answer."""
     results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = join_items(key_names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
@@ -83,8 +83,8 @@ def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
 
 def latest_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Return the query for the answer in each window's last pane, with the columns of `pane_answers`."""
-    # A retraction has the same version as the pane that replaces the retracted one, so the pane is sorted first (rule
-    # V1).
+    # A pane that replaces an earlier pane has the same version as the retraction of the earlier pane. The order by
+    # `retraction` puts the new pane before the retraction (rule V1).
     return first_of(bracketed(pane_answers(pipeline, panes)), [*key_names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
@@ -96,7 +96,7 @@ def in_range(first: int, last: int) -> Condition:
 def reads_whole_windows(pipeline: Pipeline) -> bool:
     """Return True if all events between `events_from` and `events_until` belong to windows of the range.
 
-    If so, the windows need not be filtered by the range.
+    If the result is True, the windows need not be filtered by the range.
     """
     where = pipeline.where
     fixed = type(where) is Fixed and where.phase is None
@@ -112,8 +112,8 @@ def _beginning(where: Windowing, at: int) -> int:
 def events_in(pipeline: Pipeline, first: int) -> int | None:
     """Return the earliest event time of a stage's records in windows with a timestamp from `first` on.
 
-    All times are in microseconds. Returns None if such a window may contain any event time. The stage's windows must
-    not merge.
+    All times are in microseconds. Returns None if the windows may contain any event time. The stage's windows must not
+    merge.
     """
     longest = pipeline.where.longest
     if longest is None or isinstance(pipeline.where, OwnWindows) or first <= BEGINNING:
@@ -123,10 +123,10 @@ def events_in(pipeline: Pipeline, first: int) -> int | None:
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:
-    """Return the earliest event time that the log can have in a window with a timestamp from `first` on.
+    """Return the earliest event time that a record of the log can have in a window with a timestamp from `first` on.
 
-    All times are in microseconds. Returns None if such a window may contain any event time. For sessions, the result is
-    a bound for the last record of a session: how much earlier the session begins depends on the data.
+    All times are in microseconds. Returns None if the windows may contain any event time. For sessions, the result is a
+    bound for the last record of a session: how much earlier the session begins depends on the data.
     """
     where = pipeline.where
     if reads_whole_windows(pipeline):
@@ -136,17 +136,17 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     since = None if where.longest is None else first + 1 - where.longest
     if since is None or pipeline.earlier is None:
         return since
-    # A record of a later stage is an answer of the earlier stage. Its event time is not after the end of the answer's
-    # window.
+    # A record of a later stage is an answer of the earlier stage. The record's event time is not after the end of the
+    # answer's window.
     return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
 
 
 def events_until(pipeline: Pipeline, last: int) -> int | None:
     """Return an upper bound on the event times in windows with timestamps before `last`.
 
-    The bound also covers windows that may merge with such a window. All event times are less than the bound, which is
-    in microseconds. Returns None if the windows may contain any event time; for example, an answer of an earlier stage
-    may have an event time before the last event of its window.
+    The bound also holds for windows that may merge with a window whose timestamp is before `last`. All event times are
+    less than the bound, which is in microseconds. Returns None if the windows may contain any event time; for example,
+    an answer of an earlier stage may have an event time before the last event of its window.
     """
     until = last
     if reads_whole_windows(pipeline):

@@ -15,7 +15,7 @@ from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 @dataclass(frozen=True)
 class BackfillVersion:
-    """The version of a backfill's rows: its run and generation, and the epoch and clock up to which it read the log."""
+    """The version of a backfill's rows: run, generation, and the epoch and clock up to which the run read the log."""
 
     run: str
     generation: int
@@ -35,8 +35,9 @@ class BackfillVersion:
 
 
 CORRECTIONS = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
-"""The two kinds of rows that correct a difference: the retraction and the new row. Each has a column prefix, the value
-of `retraction`, and the condition under which it is written.
+"""The two kinds of rows that correct a difference: the retraction and the new row. Each kind has three values: the
+prefix of the columns with the row's values, the value of the column `retraction`, and the condition under which the row
+is written.
 """
 
 

@@ -10,9 +10,9 @@ from tailrace.sql.terms import Condition, Query, bracketed, quoted
 
 
 def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
-    """Return the query for each distinct row of two queries, with the row's count in either: `_ours` and `_theirs`.
+    """Return the query for each distinct row of two queries; `_ours` and `_theirs` count the row in each query.
 
-    Only these columns are compared. Two nulls count as equal.
+    Only the given columns are compared. Two nulls count as equal.
     """
     by = ", ".join(columns)
     sides = ((ours, "1L AS _ours, 0L AS _theirs"), (theirs, "0L AS _ours, 1L AS _theirs"))
@@ -27,13 +27,14 @@ class ComparedRows:
 
     Computed rows are the result of a query. Held rows are the rows that a table already has.
 
-    The columns of `identity` identify a row; their names are as in SQL, and the `filled` ones are never null. `values`
-    maps the columns that may differ to their types. All rows with the same identity have the same values in the
-    `common` columns. Only computed rows have the `carried` columns.
+    The columns in `identity` identify a row; the names are written as in SQL. The columns in `filled` are never null.
+    `values` maps the columns that may differ to their types. All rows with the same identity have the same values in
+    the `common` columns. Only computed rows have the `carried` columns.
 
-    With `several`, an identity may have several rows. They are compared in the order of their values, and if one row
-    differs, all of them count as changed. With `by_all`, a row is identified by all its values, and several rows may be
-    equal; then no row is changed, but only new or gone.
+    With `several`, several rows may have the same identity. Rows with the same identity are compared in the order of
+    their values, and if one of these rows differs, all rows with this identity count as changed. With `by_all`, a row
+    is identified by all its values, and several rows may be equal. Each row that differs is then either new or gone,
+    and no row counts as changed.
     """
 
     identity: tuple[str, ...]
@@ -47,18 +48,19 @@ class ComparedRows:
     def each_once(self, held: Query) -> Query:
         """Return the query for one held row per identity; `_times` is the number of held rows of the identity.
 
-        A table should have one row per identity. If other writers wrote more rows, the query returns any one of them.
+        A table should have one row per identity. If other writers wrote several rows with one identity, the query
+        returns any one of these rows.
         """
         by = ", ".join(self.identity)
         names = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*map(quoted, self.values), *self.common])
         return Query(f"SELECT {by}, {names}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
 
     def differences(self, computed: Query, held: Query) -> Query:
-        """Return the query that joins computed rows and held rows: the identity, `new_*`, `old_*`, and `change`.
+        """Return the query for the full outer join of computed rows and held rows with the same identity.
 
-        `change` is `same`, `changed`, `new` (only computed) or `gone` (only held). If an identity has at most one
-        computed row, but more than one held row, the row counts as changed. The names of the carried columns begin with
-        `part_`.
+        The columns are the identity, the computed values (`new_*`), the held values (`old_*`), and `change`. `change`
+        is `same`, `changed`, `new` (only computed) or `gone` (only held). If an identity has at most one computed row,
+        but more than one held row, the row counts as changed. The names of the carried columns begin with `part_`.
         """
         values = [quoted(name) for name in self.values]
         known = [*self.identity, *(values if self.by_all else ())]
@@ -85,7 +87,7 @@ class ComparedRows:
         return self._as_a_whole(text) if self.several and not self.by_all else text
 
     def new(self, computed: Query) -> Query:
-        """Return the query for `differences` if there are no held rows: all computed rows are new."""
+        """Return a query with the columns of `differences` if there are no held rows: all computed rows are new."""
         items = [*self.identity, *self.common]
         items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
         items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]
@@ -93,7 +95,7 @@ class ComparedRows:
         return Query(f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})")
 
     def _as_a_whole(self, differences: Query) -> Query:
-        """Return the query that marks all rows of an identity as changed if one of them differs."""
+        """Return the query that marks all rows of an identity as changed if one of these rows differs."""
         by = ", ".join(self.identity)
         alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {by}) = 1 AS alike"
         chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"

@@ -1,9 +1,9 @@
-"""Write the current rows of maps and joins in SQL, and the corrections that a backfill makes to them.
+"""Write the current rows of maps and joins in SQL, and the corrections that a backfill makes to these rows.
 
 A row of a map is identified by the position of its source record. A backfill retracts all rows of a source record
 together, and writes new rows with a higher generation. A pair of a join is identified by the positions of its two
-records; if the join has windows, its window is part of the identity. If a join can retract pairs, a row is identified
-by all its values: it counts once for each time it was emitted, less once for each time it was retracted.
+records and, if the join has windows, by its window. If a join can retract pairs, a row is identified by all its values.
+Such a row occurs as often as it was emitted, minus the number of times it was retracted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRows(ComparedRows):
-    """The rows that a map or a join has in its ledger, and how they are compared and read.
+    """The rows that a map or a join has in its ledger, and how these rows are compared and read.
 
     `types` are the types of the ledger's columns. `said` are the output columns of a ledger row: results, event time
-    and position. `epoch` is the column with the epoch in which readers read the row. `read` and `place` are the columns
-    and the select-list items that readers get.
+    and position. `epoch` is the column with the epoch in which readers read the row. `read` lists the columns of a
+    reader's record, and `place` has the select-list items for the record's position.
     """
 
     types: Mapping[str, str]
@@ -43,7 +43,7 @@ class OutputRows(ComparedRows):
     place: str
 
     def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
-        """Return the query for a ledger's current rows: those of the highest generation, without retractions.
+        """Return the query for a ledger's current rows: the rows of the highest generation, without retractions.
 
         The highest generation is chosen at each position.
 
@@ -68,7 +68,7 @@ class OutputRows(ComparedRows):
         return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
 
     def corrected(self, view: Relation, written: BackfillVersion) -> Query:
-        """Return the query for the ledger rows of differences: retractions of the held rows, and the computed rows."""
+        """Return the query for the rows that correct differences: retractions of held rows, and the computed rows."""
         common = written.columns(PRODUCTION) | {name: name for name in (*self.identity, *self.common)}
         texts = []
         for which, retraction, holds in CORRECTIONS:
@@ -79,7 +79,7 @@ class OutputRows(ComparedRows):
 
 @singledispatch
 def output_rows(definition: object) -> OutputRows:
-    """Return how the rows of a map or a join are identified, and which columns their readers get."""
+    """Return the `OutputRows` of a map or a join: what identifies its rows, and which columns its readers get."""
     raise KindError("reading of rows that stand", definition)
 
 

@@ -1,1 +1,1 @@
-"""Check whether commits and files were changed by anything other than Tailrace, independently of the tables' rows."""
+"""Check whether anything other than Tailrace changed commits or files; the rows of the tables are not compared."""

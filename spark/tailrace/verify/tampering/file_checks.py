@@ -53,7 +53,8 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
         count += len(files)
         wrong = _tried(loaded.io, files, _size_fault)
         if wrong:
-            # If a compaction and an expiry ran at the same time as this check, they may have removed the files.
+            # If a compaction and an expiry ran during this check, the expiry may have removed files that the check
+            # could not find.
             there = {entry.data_file.file_path for entry in _entries(lake.table(table))}
             wrong = {path: fault for path, fault in wrong.items() if path in there}
         if deep:
@@ -95,8 +96,8 @@ def _size_fault(io: FileIO, file: DataFile) -> str | None:
 class _Known:
     """The recorded checksums of files: single checksums in `each`, and combined checksums of several files in `many`.
 
-    The keys of `each` are prefixes of file names. The keys of `many` are commits' snapshots; a value has the number of
-    files of the commit and their combined checksum.
+    The keys of `each` are prefixes of file names. The keys of `many` are the snapshot ids of commits. Each value has
+    the number of the commit's files and the combined checksum of these files.
     """
 
     each: Mapping[str, str]

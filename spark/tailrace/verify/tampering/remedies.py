@@ -39,7 +39,7 @@ REMEDIES: Mapping[str, str] = {
         "--epoch N` sets all tables back to one epoch"
     ),
 }
-"""The remedies for checks that fail, by the name of the check; for checks not listed here, the remedy is a restore."""
+"""A mapping from a check's name to the remedy if the check fails; for all other checks, the remedy is a restore."""
 
 
 def remedy(check: str, definition: str) -> str:

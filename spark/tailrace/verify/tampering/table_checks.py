@@ -108,7 +108,7 @@ def _taken_back(table: Table) -> Iterator[str]:
 
 
 def _files(table: Table) -> Iterator[str]:
-    """Compare a table's files with the digest in its last commit; yield a message if they differ.
+    """Compare a table's files with the digest in its last commit; yield a message if files and digest differ.
 
     If the commit has no digest, nothing is yielded.
     """

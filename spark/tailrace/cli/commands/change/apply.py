@@ -58,7 +58,10 @@ def apply(
 
 
 def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
-    """Fold the log's new epochs until another process takes over. Raises `typer.Exit` if a signal stops the fold."""
+    """Fold the log's new epochs until another process takes over this work.
+
+    Raises `typer.Exit` if a signal stops the work.
+    """
     from tailrace.engines.spark.session import open_session
     from tailrace.lake.schema.lake_errors import FencedError
     from tailrace.stream.log_stream import Tailing
@@ -94,7 +97,7 @@ def rollback(
 ) -> None:
     """Go back to an earlier generation of a definition, with its columns and its rows; nothing is computed.
 
-    The next stream of that generation's definition folds all later epochs from the log.
+    The next stream of that generation's definition folds, from the log, all epochs after the generation's last epoch.
     """
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)

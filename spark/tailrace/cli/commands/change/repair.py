@@ -51,7 +51,7 @@ def accept(
 ) -> None:
     """Accept foreign commits of a definition's tables, so that audits no longer report the commits as faults.
 
-    The rows that these commits wrote are left unchanged, and every later audit still compares these rows.
+    The rows that these commits wrote are left unchanged, and every later audit still checks these rows.
     """
     loaded, output = load_any(definition), Output(json)
     skip_unused_imports()

@@ -28,10 +28,11 @@ def restore(
 ) -> None:
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
 
-    For each table, a tag preserves the state from before the restore. The next stream of the definitions folds the
-    later epochs again from the log; with --log, it reads their records again from the source. A stream that is running
-    during the restore can no longer commit. Corrections that backfills made after that epoch are undone, so run those
-    backfills again. Starts no Spark, and moves no rows.
+    For each table, a tag preserves the state from before the restore. The next stream of the definitions folds all
+    epochs after epoch N again from the log. With --log, the records of these epochs are also removed from the log, and
+    the stream reads the records again from the source. A stream that is running during the restore can no longer
+    commit. Corrections that backfills made after epoch N are undone, so run those backfills again. Starts no Spark, and
+    moves no rows.
     """
     loaded, output = load_all(definitions), Output(json)
     skip_unused_imports()

@@ -32,7 +32,7 @@ def signal(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.signal_tables import Signals
 
-    # A definition that reads several logs receives the signals of every one of them, so it is enough to send the signal
+    # A definition that reads several logs receives the signals of all of these logs, so it is enough to send the signal
     # to the first log.
     log = pipeline.sources[0]
     signals = Signals(Lake(Settings()), log)

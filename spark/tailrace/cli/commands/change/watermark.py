@@ -88,7 +88,7 @@ def watermark(
 
 
 def _of_logs(data: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the JSON data of a single log as it is, or the data of several logs as a list under the key `logs`."""
+    """Return the JSON data of a single log unchanged, or the data of several logs as a list under the key `logs`."""
     each = list(data)
     return each[0] if len(each) == 1 else {"logs": each}
 
@@ -96,8 +96,8 @@ def _of_logs(data: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) -> Sequence[Log]:
     """Return the named logs of a definition, or all its logs if `names` is empty.
 
-    If `saying` is true (a declaration) and the definition reads several logs, the declaration has to name its logs.
-    Raises `UsageError` if such a declaration names no log, or if the definition does not read a named log.
+    `saying` is true if the user declares logs complete. Raises `UsageError` if the definition does not read a named
+    log. Also raises `UsageError` if `saying` is true, the definition reads several logs, and `names` is empty.
     """
     logs = definition.sources
     there = log_names(logs)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tailrace.doctor.findings import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
-"""The states of findings, each with its text style, in the order of the report. Faults come last, because users look at
-the end of the output first.
+"""The states of findings in the order of the report, each state with its text style. Faults come last, because users
+look at the end of the output first.
 """
 
 
@@ -39,9 +39,9 @@ def doctor(
     """Find the faults of this installation, and say how to mend them.
 
     The checks cover Java, jars and packages; write access to the warehouse; the catalog; Kafka brokers and the schema
-    registry. One check makes sure that the catalog refuses a commit that another commit has overtaken. If the lake or
-    an application is at AWS, further checks cover the credentials, the permissions and the clock. Permissions are
-    tested with a table and files, which are removed afterwards.
+    registry. One check makes sure that the catalog refuses a commit if another commit has changed the table in the
+    meantime. If the lake or an application is at AWS, further checks cover the credentials, the permissions and the
+    clock. To test permissions, the checks create a table and files, and remove them afterwards.
 
     The exit status is 1 if there is a fault. Starts no Spark.
     """

@@ -1,4 +1,4 @@
-"""`tailrace late`: show the records that came too late, by range, and the backfills that would include them."""
+"""`tailrace late`: show ranges of records that came too late, and the backfills that would include these records."""
 
 from __future__ import annotations
 

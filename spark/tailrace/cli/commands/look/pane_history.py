@@ -101,9 +101,9 @@ def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int |
 class _Shown(NamedTuple):
     """The layout of a table of panes.
 
-    `before` and `after` are the columns before and after the columns of results. `said_once` are the lines of text
-    above the table. `short` formats an instant. `short` leaves out the day or year that all instants share; the shared
-    day or year is printed once, above the table.
+    `before` and `after` are the columns before and after the columns of results. `said_once` has the lines of text
+    above the table. `short` is a function that formats an instant. `short` leaves out the day or year that all instants
+    share; the shared day or year is printed once, above the table.
     """
 
     before: Mapping[str, Callable[[LedgerPane], str]]

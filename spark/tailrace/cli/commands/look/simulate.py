@@ -78,9 +78,9 @@ def simulate(
 ) -> None:
     """Fold a definition over a sample, in Python alone, and show its panes, rows or productions.
 
-    The watermark follows the log's strategy, and processing time follows the arrival times of the records. A plot shows
-    the key that --key names; without --key, it shows the key with the largest number of panes. With other values of
-    --per-epoch and --every, the panes may differ, but the last answer of each window stays the same.
+    The log's watermark strategy determines the watermark. The arrival times of the records determine the processing
+    time. A plot shows the key that --key names; without --key, it shows the key with the largest number of panes. With
+    other values of --per-epoch and --every, the panes may differ, but the last answer of each window stays the same.
     """
     output = Output(json)
     if paper is not None:
@@ -122,7 +122,7 @@ def _cut(
     came = sum(len(records) for epoch in cut for records, _ in epoch.values())
     epochs = epochs_read(definition.stages[0], cut)
     if epochs and ends:
-        # At the end of the input, the watermark moves to the end of time, also for definitions whose event time is the
+        # At the end of the input, the watermark moves to the end of time, even for definitions whose event time is the
         # arrival time.
         epochs[-1] = (epochs[-1][0], replace(epochs[-1][1], watermark=END_OF_TIME))
     sample = Sample.together(one for _, one in read)
@@ -130,7 +130,7 @@ def _cut(
 
 
 def _plot(trial: Simulation[Any], key: Key | None, result: str | None) -> PanePlot:
-    """Plot a result of one key: of `key`, or of the key with the most panes if `key` is None.
+    """Plot a result of `key` or, if `key` is None, of the key with the most panes.
 
     Raises `UsageError` if there is nothing to draw.
     """

@@ -86,7 +86,10 @@ def _pipeline_lines(trial: PipelineSimulation, sample: Sample, key: Key | None) 
 
 
 def _pane_lines(pipeline: Pipeline, panes: Iterable[Pane], more: str = "") -> Iterator[Any]:
-    """Yield a table of panes in the order of firing, with the day or year that all panes share above the table."""
+    """Yield a table of panes in the order of firing.
+
+    A line above the table shows the day or year that all panes share.
+    """
     yield _title(pipeline.name, answers_text(pipeline))
     fired = list(panes)
     if not fired:
@@ -116,7 +119,7 @@ def _value(value: Any) -> str:
 
 
 def _late(trial: PipelineSimulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
-    """List the records that came too late, each paired with the stage in which its window was already closed.
+    """List the records that came too late, each record paired with the stage in which the record's window was closed.
 
     If `key` is given, the records of the last stage are limited to this key; the records of earlier stages are listed
     for all keys.

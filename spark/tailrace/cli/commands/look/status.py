@@ -171,7 +171,10 @@ def _holding(progress: Progress) -> Text:
 
 
 def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
-    """Yield two report lines for each of the last `RUNS` runs: first its outcome, then its range, engine and reason."""
+    """Yield two report lines for each of the last `RUNS` runs.
+
+    The first line has the run's outcome; the second line has the run's range, engine and reason.
+    """
     yield Text("runs", style="bold")
     for run in runs[-RUNS:]:
         style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
@@ -210,7 +213,7 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
 
 
 def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield a warning for each field that is dropped from records although it is named almost like a missing column."""
+    """Yield a warning for each field that is dropped from records but has almost the name of a missing column."""
     for name, column in log.near_names.items():
         said = f"field {name!r} of log {log.log} is dropped, and column {column!r} is missing: name them alike"
         yield "dropped", Text(said, style="bold red")

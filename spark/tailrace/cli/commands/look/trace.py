@@ -68,8 +68,8 @@ def trace(
     """Find a record: when it was landed, its windows, and the panes and answers that count it.
 
     The search covers all stages: if an answer counts the record, and a later stage reads that answer, the search
-    continues in the later stage. Rejected records can be found by id or by place. With --key and --window, the command
-    finds the records of an answer instead. Reads the tables, without Spark.
+    continues in the later stage. The options --id and --place also find rejected records. With --key and --window, the
+    command finds the records of an answer instead. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
     asked = [
@@ -182,7 +182,7 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
 
 
 def _data(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]]) -> dict[str, Any]:
-    """Return the records that were found in a log, and what became of each record, as JSON data."""
+    """Return as JSON data the records that were found in a log, and what became of each record."""
     rejected = [
         {"raw": one.raw.decode(errors="backslashreplace"), "error": one.error, "place": _place_data(one)}
         for one in found.rejected
@@ -204,7 +204,7 @@ def _place_data(record: LandedRecord | RejectedRecord) -> dict[str, Any]:
 
 
 def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
-    """Return an answer and the records of its window, each with its state, as JSON data."""
+    """Return as JSON data an answer, and the records of the answer's window, each record with its state."""
     return {
         "pipeline": pipeline.name,
         "key": dict(zip(pipeline.key, found.key, strict=True)),

@@ -1,4 +1,4 @@
-"""`tailrace dbt`: run dbt in this process, in a Spark session on the lake of the settings."""
+"""`tailrace dbt`: run dbt in this process, in a Spark session that is connected to the lake named in the settings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def dbt(
     if epoch is not None:
         told = _pinned(settings, told, epoch)
         os.environ.setdefault("TAILRACE_DBT_SCHEMA", f"marts_epoch_{epoch}")
-    # If the project's folder is named `dbt`, its parent folder on the import path would hide the installed package
-    # `dbt`.
+    # Remove the parent folder of the project's folder from the import path: if the project's folder is named `dbt`, the
+    # parent folder would hide the installed package `dbt`.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != project.resolve().parent]
     try:
         from dbt.cli.main import dbtRunner
@@ -64,7 +64,7 @@ def dbt(
 
 
 def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[str]:
-    """Add dbt variables to the arguments, so that the models read each table as of an epoch.
+    """Add dbt variables to the arguments, so that the models read each table in its state at the end of an epoch.
 
     Variables that the arguments already set are kept.
     """

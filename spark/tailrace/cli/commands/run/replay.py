@@ -63,8 +63,8 @@ def replay(
 
     The exit status is 1 if a row differs. Every stage of a definition is replayed. With --as-of, the command shows the
     state after an epoch instead: the open windows, the answers, the watermark and the processing time. The command
-    reads the tables in the state in which they are at its start. It takes no lease, so a stream may run at the same
-    time.
+    reads the state that the tables have when the command starts. The command takes no lease, so a stream may run at the
+    same time.
     """
     output, settings = Output(json), settings_on(engine)
     pipeline = load_ranged(definition)
@@ -173,7 +173,10 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Return the text of a row of the ledger or of the replay, with the number of its copies if there are several."""
+    """Return the text of a row of the ledger or of the replay.
+
+    If the row has several copies, the text includes their number.
+    """
     if row is None:
         return quantity(times, "time") if times else "nothing"
     values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())

@@ -56,9 +56,10 @@ def sql(
 ) -> None:
     """Run a SQL query over the lake's tables. It only reads, and times are in UTC.
 
-    A query can also read views: p__panes, p__late and p__state show the rows of the ledger p__ledger by kind, and
-    m__rows shows the current rows of the map or join m. With --epoch, every table is read as of this epoch. A table of
-    answers may be behind its ledger; --epoch then still shows the answers of this epoch.
+    A query can also read views. For a pipeline p, the views p__panes, p__late and p__state each show one kind of row of
+    the ledger p__ledger. For a map or join m, the view m__rows shows the current rows. With --epoch, the query reads
+    every table in its state at the end of this epoch. Even if a table of answers is behind its ledger, --epoch shows
+    the answers of this epoch.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake

@@ -1,4 +1,4 @@
-"""`tailrace stream`: write the records of a source to the log, and fold the log into definitions, epoch by epoch."""
+"""`tailrace stream`: write a source's records to the log, and run definitions on the log, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def stream(
     or LOG=TOPIC; each epoch is then one consistent cut over all logs. A stream with --from-log has no source: it folds
     its definitions from a log that another stream lands. If the other stream folds one of these definitions, the other
     stream stops folding that definition, without a restart. Ctrl-C or SIGTERM stops a stream at the next epoch boundary
-    (exit status 130); a second signal stops it at once. After a stop, the next start continues after the last complete
-    epoch.
+    (exit status 130); a second signal stops the stream at once. After a stop, the next start continues after the last
+    complete epoch.
     """
     pipelines, settings = load_all(definitions), settings_on(engine)
     output = output_for(settings, json=json)
@@ -249,7 +249,8 @@ class _Run:
         def started() -> SparkSession:
             spark = open_session(self.settings, app=f"tailrace stream {self.log}")
             if threading.current_thread() is threading.main_thread():
-                # When Spark starts, it replaces the signal handlers of this process.
+                # Install the signal handlers again, because Spark replaces the signal handlers of this process when it
+                # starts.
                 self.stop.listen()
             return spark
 
@@ -267,7 +268,7 @@ class _Run:
 
         self.progress.show_activity("starting Spark")
         groups = ("lake",) if len(self._folders) == len(self.sources) else ("lake", "kafka")
-        # When Spark starts, it replaces the signal handlers of this process.
+        # `self.stop.listen` installs the signal handlers again, because Spark replaces them when it starts.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
                 watch = partial(self._show_epoch, observed)
@@ -321,9 +322,9 @@ class _Run:
 
 
 def _news(notice: Notice) -> Iterator[str]:
-    """Yield the messages with which the command reports a notice of the stream to users.
+    """Yield the messages that tell the user about a notice from the stream.
 
-    There are no messages if the notice is only for programs.
+    Yields no messages if the notice is only for programs.
     """
     match notice:
         case DefinitionDropped(definition, reason, left):

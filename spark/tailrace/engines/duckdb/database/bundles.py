@@ -73,10 +73,11 @@ class RememberedRows:
         )
 
     def unique(self, rows: pa.Table, epoch: int, now: int) -> UniqueRows:
-        """Drop a bundle's duplicate records, and remember the ids of the other records with `epoch` and its time `now`.
+        """Drop a bundle's duplicate records, and remember the ids of the other records.
 
-        A record is a duplicate if its id is remembered from an earlier epoch, or if the bundle has the same id at an
-        earlier position in the source. Rejected records are never dropped.
+        `epoch` is the bundle's epoch, and `now` is the epoch's processing time. A record is a duplicate if its id is
+        remembered from an earlier epoch, or if the bundle has the same id at an earlier position in the source.
+        Rejected records are never dropped.
         """
         own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
@@ -114,7 +115,7 @@ class RememberedRows:
     def _first(self, now: int) -> int:
         """Find the first epoch whose ids are still remembered.
 
-        The preceding epoch is the last one whose known processing time is more than `log.remembered` ago.
+        The epoch before it is the last epoch whose known processing time is more than `log.remembered` ago.
         """
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

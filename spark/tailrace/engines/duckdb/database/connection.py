@@ -32,7 +32,7 @@ class EngineError(TailraceError, RuntimeError):
 
     @classmethod
     def of(cls, error: duckdb.Error) -> EngineError:
-        """Describe an error of DuckDB in one line, and name the setting to change."""
+        """Build an `EngineError` from a DuckDB error. The message has one line, and names the setting to change."""
         message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
@@ -66,8 +66,8 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a new database in memory, with a spill folder that is removed together with the database.
 
-    The database computes on `threads` threads, or on one thread per core if `threads` is None: for small work, several
-    threads lose more time waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but at least
+    The database computes on `threads` threads, or on one thread per core if `threads` is None. For small work, several
+    threads lose more time by waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but at least
     `LEAST`. The spill folder is in `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
     # DuckDB creates the folder when it first spills, and removes the folder together with the database.
@@ -78,14 +78,14 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        # A name in a query must refer to a table of the database, never to a variable of the Python code that runs the
+        # A name in a query must refer to a table of the database, not to a variable of the Python code that runs the
         # query.
         "python_enable_replacements": False,
     }
     if threads is not None:
         config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
-    # The time zone is set globally: a connection from `cursor` would otherwise take the machine's time zone.
+    # The time zone is set globally, because a connection from `cursor` would otherwise take the machine's time zone.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute(_MACROS)
     connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
@@ -93,7 +93,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
 
 
 def _checksums(values: pa.ChunkedArray) -> pa.Array:
-    """Compute the CRC-32 of each value, once for each distinct value."""
+    """Compute the CRC-32 checksum of each value. The checksum of repeated values is computed only once."""
     coded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
     sums = pa.array([zlib.crc32(one) for one in coded.dictionary.to_pylist()], pa.int64())
     return pc.take(sums, coded.indices)

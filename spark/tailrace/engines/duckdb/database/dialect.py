@@ -36,7 +36,7 @@ from tailrace.model.base.types import MAX_PRECISION, decimal_parts
 from tailrace.sql.terms import Query
 
 NARROW = 18
-"""The maximum number of digits of the decimals that DuckDB computes in 64 bits. If the result of an operation on two
+"""The maximum number of digits with which DuckDB computes decimals in 64 bits. If the result of an operation on two
 such decimals needs more digits, DuckDB raises an error.
 """
 
@@ -57,8 +57,10 @@ def parse_query(text: Query) -> exp.Expr:
 
 
 _FIELD = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|([<,])([a-z][a-z0-9_]*):(?=[a-z])")
-"""A pattern for the field names in a struct's type, which Spark accepts unquoted even if they are SQL keywords. The
-pattern also matches literals and quoted names, which stay unchanged.
+"""A pattern for the field names in a struct type.
+
+Spark accepts such a name unquoted even if it is an SQL keyword. The pattern also matches literals and quoted names,
+which stay unchanged.
 """
 
 
@@ -75,7 +77,10 @@ def write_tree(tree: exp.Expr) -> str:
 
 
 def in_duckdb_once(text: Query) -> str:
-    """Translate a query that runs only once, such as one with an epoch's numbers, without caching the translation."""
+    """Translate a query that runs only once, without caching the translation.
+
+    An example is a query that contains the number of an epoch.
+    """
     return in_duckdb.__wrapped__(text)
 
 
@@ -93,7 +98,7 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
-    # The parser turns each CAST of Spark's dialect into a TryCast node; only a node for TRY_CAST is marked as safe.
+    # The parser turns each CAST of Spark's dialect into a TryCast node. Only a node for TRY_CAST is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)
 
 
@@ -118,7 +123,7 @@ def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
 
 
 def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule for an arithmetic operation that returns null if the result does not fit its type."""
+    """Return the rule for an arithmetic operation whose result is null if the result does not fit the result type."""
 
     def written(node: exp.Expression) -> exp.Expression:
         made = kind(this=exp.paren(node.this, copy=False), expression=exp.paren(node.expression, copy=False))
@@ -128,7 +133,7 @@ def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]
 
 
 def _listed(node: exp.Expression) -> exp.Expression:
-    """Return DuckDB's expression that collects all values except nulls into a list, which may be empty."""
+    """Return DuckDB's expression that collects all values except nulls into a list. The list may be empty."""
     return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
 
 

@@ -1,7 +1,7 @@
 """Separate a query's columns that have the same literal in all rows.
 
 Rows are then sorted and stored without these columns. Half of the columns of a backfill's ledger rows are literal: the
-run's numbers, and the columns that only a stream fills.
+columns with numbers that identify the run, and the columns that only a stream fills.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def split_literals(text: Query) -> SplitQuery:
 
 
 def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
-    """Add literal columns, given as a table of one row, to rows. Columns that contain null are not added."""
+    """Add literal columns to rows. `literals` is a table of one row, whose columns with null are not added."""
     if literals is None:
         return rows
     for name in literals.column_names:
@@ -60,8 +60,8 @@ def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
 def _selects(tree: exp.Expr) -> list[exp.Select]:
     """List the SELECT queries that a UNION ALL query combines, or the query itself if it is a single SELECT.
 
-    The list is empty if a row of any of these queries depends on other rows, for example because a query groups, sorts,
-    limits or deduplicates rows.
+    The list is empty if, in any of these queries, a row depends on other rows. This is the case if a query groups,
+    sorts, limits or deduplicates rows, for example.
     """
     found, waiting = list[exp.Select](), [tree]
     while waiting:
@@ -82,16 +82,20 @@ _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "o
 
 
 def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:
-    """Return True if columns at the same position in the queries correspond.
+    """Return True if the columns at the same position in several queries belong together.
 
-    The result is False if one of several queries selects `*`, which stands for several columns.
+    The result is False if the queries have different numbers of columns, or if one of several queries selects an
+    unnamed expression or `*`, which stands for several columns. For a single query, the result is always True.
     """
     named = all(isinstance(one, exp.Alias | exp.Column) and not one.is_star for own in columns for one in own)
     return len(columns) == 1 or (named and len({len(own) for own in columns}) == 1)
 
 
 def _alike(columns: Sequence[exp.Expr]) -> bool:
-    """Return True if a column is the same literal in all queries; `columns` lists the column of each query."""
+    """Return True if a column is the same literal in all queries.
+
+    `columns` contains the expression that each query has for this column.
+    """
     named = all(isinstance(one, exp.Alias) and _is_literal(one) for one in columns)
     return named and len({one.this.sql() for one in columns}) == 1
 

@@ -2,8 +2,8 @@
 
 DuckDB can put a list's null elements first, but not the nulls in the fields of structs. A list of structs is therefore
 sorted by keys. For each field of a struct, the key contains a boolean (true if the field is not null) and the field's
-value. The structs are then rebuilt from the keys. Any other list is sorted directly. No list that is sorted has null
-elements (`Algebra.alone`).
+value. The structs are then rebuilt from the keys. Any other list is sorted directly. Lists that are sorted never
+contain null elements (`Algebra.alone`).
 """
 
 from __future__ import annotations

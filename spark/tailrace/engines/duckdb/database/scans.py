@@ -1,9 +1,9 @@
 """Read a lake's tables in DuckDB: pyiceberg selects the files, and DuckDB reads them.
 
 DuckDB itself reads files on this machine that have exactly the rows and columns of the table. Other files, such as
-files in S3 and files from before a column was renamed or added, are read by pyarrow and copied into DuckDB once; their
-columns are identified by Iceberg's field ids. If rows were deleted from a file, or a nested column has another type,
-pyiceberg reads the file.
+files in S3 and files from before a column was renamed or added, are read by pyarrow and copied into DuckDB once. The
+columns of these files are identified by Iceberg's field ids. If rows were deleted from a file, or a nested column has
+another type, pyiceberg reads the file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def scan_table(
 def scan_files(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
 ) -> Iterator[Relation]:
-    """Yield the name of a relation with the rows of the files in `tasks`, which are part of a scan.
+    """Yield the name of a relation with the rows of the files in `tasks`. The files are some of a scan's files.
 
     The relation exists for the duration of the block.
     """
@@ -103,7 +103,7 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
 def _batches(
     table: Table, scan: Scan, task: FileScanTask, columns: Schema, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Read the columns `columns` of one file's rows: directly if possible, otherwise with pyiceberg."""
+    """Read the columns `columns` of one file, directly if possible and otherwise with pyiceberg."""
     found = None if task.delete_files else batches_as_written(table.io, columns, task.file)
     if found is not None:
         yield from found

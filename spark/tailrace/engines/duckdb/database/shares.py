@@ -1,4 +1,4 @@
-"""Divide rows into shares by a hash of some columns.
+"""Divide rows into shares by a hash of the values in some columns.
 
 Rows with equal values in these columns are in the same share on every machine. Rows from many sources can then be
 combined one share at a time, with only one share in memory.
@@ -33,7 +33,7 @@ def with_share(text: str, by: Sequence[str]) -> str:
 
 
 def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Split the rows of a `with_share` query into shares; yield share numbers with batches of rows."""
+    """Split the rows of a `with_share` query into shares. Yield pairs of a share number and a batch of rows."""
     for batch in batches:
         shares, rows = batch.column(SHARE_COLUMN.name), batch.drop_columns([SHARE_COLUMN.name])
         rows, counts = rows.take(pc.sort_indices(shares)), np.bincount(shares.to_numpy(), minlength=SHARES)

@@ -1,6 +1,6 @@
-"""Write rows as files that a table does not list yet, a few files at a time.
+"""Write rows to files that a table does not list yet, a few files at a time.
 
-The rows are never all in memory.
+Only the rows of a few files are in memory at a time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tailrace.sql.terms import Query
 Rows = TypeVar("Rows")
 
 ROWS_A_FILE = 250_000
-"""The approximate number of rows that are written as one file."""
+"""The approximate number of rows per file."""
 
 WRITERS = 2
 """The number of files that are written in parallel. At most the rows of `WRITERS` + 1 files are in memory at a time."""
 
 
 def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
-    """Write the rows of a query as files that a table does not list yet."""
+    """Write the rows of a query to new files that the table does not list yet."""
     target, (rest, apart) = lake.table(table), split_literals(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
@@ -45,9 +45,9 @@ def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, t
 
 
 def some_at_once(write: Callable[[Rows], Sequence[DataFile]], parts: Iterable[Rows]) -> list[DataFile]:
-    """Write each part as files, up to `WRITERS` parts in parallel, while the rows of the next part are computed.
+    """Write each part to files, up to `WRITERS` parts in parallel, while the rows of the next part are computed.
 
-    Writing and computing run in parallel, because both are native code.
+    Writing and computing can run in parallel, because both are native code.
     """
     files: list[DataFile] = []
     writing: deque[Future[Sequence[DataFile]]] = deque()

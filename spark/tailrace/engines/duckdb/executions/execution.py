@@ -1,8 +1,9 @@
 """The base class for advancing a pipeline's open windows on DuckDB.
 
-Bundles are Arrow tables, and the open windows are a table of the database. An epoch's rules are applied only to windows
-that the epoch's records or clock affect; other windows are only scanned. The table of open windows is a cache of the
-partials in the ledger. After a failure in the middle of an epoch, the table is restored from the ledger.
+Bundles are Arrow tables, and the open windows are a table of the database. In each epoch, the rules for windows are
+applied only to windows that the epoch's records or clock affect; other windows are only scanned. The table of open
+windows is a cache of the partials in the ledger. After a failure in the middle of an epoch, the table is restored from
+the ledger.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class DuckResult:
 
 
 class DuckExecution(Stepping):
-    """The execution of one pipeline's steps and windows on a DuckDB connection.
+    """The base class of executions, which run one pipeline's steps on a DuckDB connection and advance its open windows.
 
     A subclass advances the pipeline's windows by an epoch. `steps` is a function that runs the definition's steps on a
     bundle if DuckDB cannot run them (`sql.records.selections.needs_spark`).
@@ -143,7 +144,7 @@ class DuckExecution(Stepping):
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
     def _stepped(self, remains: str, state: EpochState, clock: Clock) -> EpochState:
-        """In the table of open windows, replace the affected windows with the rows of `remains`; return the new state.
+        """Replace the affected windows in the table of open windows with the rows of `remains`; return the new state.
 
         The query `remains` returns those of the affected windows that stay open.
         """

@@ -27,7 +27,7 @@ _SHARE = Relation("tailrace_share")
 
 
 class PartsExecution(SqlExecution):
-    """The step in SQL over partials that were aggregated from the parts of a bundle.
+    """The execution of the step in SQL over partials that were aggregated from the parts of a bundle.
 
     `PartsExecution` also accepts bundles that are in this process. `records` is the name by which the queries read a
     part's records. `windowed_by` are the columns that identify a window.
@@ -63,20 +63,20 @@ class PartsExecution(SqlExecution):
             self.connection.unregister(self.records)
 
     def late_rows(self, state: EpochState, clock: Clock) -> Query:
-        """Return the query for the ledger rows of the late records in one part of an epoch's bundle."""
+        """Return the query that computes ledger rows from the late records in one part of an epoch's bundle."""
         return self._of_part(state, clock).late
 
     def _of_part(self, state: EpochState, clock: Clock) -> EpochTexts:
-        """Return the SQL texts for one part of a bundle, with the epoch's clock as literals."""
+        """Return the SQL texts for one part of a bundle. The texts contain the epoch's clock as literals."""
         row = Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
         return EpochTexts(self.pipeline, {"bundle": self.records, "clock": row}, in_process=True)
 
     def put_together(self, shares: Iterable[pa.Table]) -> int:
         """Collect the partials of all parts in the table that the step reads, and return the table's number of rows.
 
-        The partials arrive in shares, and no window is in more than one share. The first share may be empty. Grouping
-        needs several times the memory of its result, so the shares are grouped one after another. If windows merge,
-        this method does not group the partials; the step does.
+        The partials arrive in shares, and no window is in more than one share. The first share may be empty. Grouping a
+        share needs several times as much memory as the result, so the shares are grouped one after another. If windows
+        merge, this method does not group the partials, because the step groups them.
         """
         name = self._names["partials"]
         text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
@@ -87,7 +87,7 @@ class PartsExecution(SqlExecution):
         return self._count(name)
 
     def count_late(self, state: EpochState) -> int | None:
-        """Return the number of late records, that is, of the records in the partials of expired windows.
+        """Return the number of late records, which are the records in the partials of expired windows.
 
         Returns None for windows that merge: their partials do not show which records are late.
         """
@@ -100,6 +100,6 @@ class PartsExecution(SqlExecution):
     def summed(self, late: Callable[[Clock], pa.Table]) -> DuckBundle:
         """Return the collected partials as a bundle.
 
-        The step calls `late` for the ledger rows of late records if there may be any.
+        If some records may be late, the step calls `late`, which returns the ledger rows of the late records.
         """
         return DuckBundle(pa.table({}), None, self._closest(), late)

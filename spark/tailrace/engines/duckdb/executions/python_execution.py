@@ -19,7 +19,7 @@ from tailrace.sql.terms import Query, quoted
 
 
 class PythonExecution(DuckExecution):
-    """An execution that runs the reference step in this process.
+    """The execution that runs the reference step in this process.
 
     It is for pipelines with user-defined combiners, or with user-defined windows that merge.
     """

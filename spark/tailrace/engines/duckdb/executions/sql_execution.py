@@ -47,7 +47,7 @@ class SqlExecution(DuckExecution):
         return DuckBundle(taken.records, taken.rejected, self._closest(), late)
 
     def add_up(self, bundle: pa.Table, state: EpochState) -> tuple[pa.Table, bool]:
-        """Return the partials of a bundle, and whether some of its records are late.
+        """Return the partials of a bundle, and a boolean that is true if some of the bundle's records are late.
 
         `state` is the state before the bundle's epoch.
         """
@@ -110,9 +110,10 @@ class SqlExecution(DuckExecution):
 
 
 class AssignedExecution(SqlExecution):
-    """The step in SQL over records whose windows are assigned by user-defined code, in one call for each record.
+    """The execution of the step in SQL after user-defined code has assigned windows to each record.
 
-    Windows that merge do not use this execution, because user-defined code may define its own rule for merging windows.
+    The code is called once per record. Windows that merge do not use this execution, because user-defined code may
+    define its own rule for merging windows.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:

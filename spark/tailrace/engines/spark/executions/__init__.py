@@ -1,1 +1,1 @@
-"""Process an epoch's open windows on Spark, with SQL alone or with the reference step in Python."""
+"""Advance open windows by one epoch on Spark, either entirely in SQL or with the reference step in Python."""

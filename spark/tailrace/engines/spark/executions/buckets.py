@@ -1,9 +1,9 @@
-"""Process an epoch's state and records in the executors' Python, one bucket of keys at a time.
+"""Process an epoch's state and records with Python workers on the executors, one bucket of keys at a time.
 
-The state and the records are grouped by a hash of the key. Python is called once per bucket, rather than per key or
-record, with two Arrow tables: the bucket's state, and the bucket's records. A key's state rests if the key has no
-record and nothing is due: then no Python worker reads it (MillWheel, 4.1: a computation runs for a key when a record or
-a timer arrives).
+The state and the records are grouped by a hash of the key. Python is called once per bucket rather than once per key or
+record. A call gets two Arrow tables: the bucket's state and the bucket's records. A key's state rests if the key has no
+record and no due timer or window: no Python worker reads a resting state (MillWheel, 4.1: a computation runs for a key
+when a record or a timer arrives).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.sql.terms import Condition, quoted
 BUCKETS = 16
 """The number of buckets of keys, which is also the number of Python calls per epoch.
 
-A Python call has the state of a whole bucket in memory.
+During a Python call, the state of one whole bucket is in memory.
 """
 
 BUCKET = "_bucket"
@@ -31,7 +31,7 @@ BUCKET = "_bucket"
 _BROUGHT, _TOUCHED = "_brought", "_touched"
 
 BucketCall: TypeAlias = Callable[[pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
-"""A function from a bucket's state and records to the bucket's state after the epoch and its ledger rows."""
+"""A function from a bucket's state and records to the bucket's state and ledger rows after the epoch."""
 
 
 def bucket_term(key: Sequence[str]) -> str:
@@ -40,7 +40,7 @@ def bucket_term(key: Sequence[str]) -> str:
 
 
 def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
-    """Return the distinct keys of an epoch's records. The first job that reads the keys computes them."""
+    """Return the distinct keys of an epoch's records. The keys are computed by the first Spark job that reads them."""
     keys = records.selectExpr(*map(quoted, key), f"true AS {_BROUGHT}").distinct()
     # The keys are checkpointed, because Spark would otherwise read the bundle's source twice when the bundle is joined
     # with its own keys, even if the bundle is cached.
@@ -50,10 +50,10 @@ def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
 def split_state(
     state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: Condition
 ) -> tuple[DataFrame, DataFrame]:
-    """Split a state into the rows that an epoch touches and the rows that rest.
+    """Split the rows of a state into the rows that an epoch touches and the rows that rest.
 
     `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition under which an epoch touches a
-    row without a record. The condition is over the columns of the state and of `clock`, which has one row.
+    row whose key has no record. The condition refers to the columns of the state and of `clock`, which has one row.
     """
     own = [quoted(name) for name in state.columns]
     judged = state.crossJoin(clock).selectExpr(*own, f"COALESCE({due}, true) AS {_TOUCHED}")
@@ -64,9 +64,9 @@ def split_state(
 
 
 class BucketStep:
-    """Builds the data frame of a step in Python.
+    """Builds the data frame of a step that runs in Python.
 
-    A row of the frame has two structs, `state` and `ledger`, of which one is null.
+    Each row of the frame has two struct columns, `state` and `ledger`, of which exactly one is null.
     """
 
     def __init__(self, spark: SparkSession, state: StructType, ledger: StructType) -> None:
@@ -77,9 +77,9 @@ class BucketStep:
     def frame(
         self, state: DataFrame, records: DataFrame, call: BucketCall, resting: DataFrame | None = None
     ) -> DataFrame:
-        """Call a function on each bucket of state and records, and return the resulting frame.
+        """Call a function on each bucket's state and records, and return the results as one data frame.
 
-        If `resting` is given, the resting state is appended to the frame.
+        If `resting` is given, the rows of `resting`, which are resting state, are appended to the frame.
         """
         schema = to_arrow_schema(self._schema)
 
@@ -91,7 +91,7 @@ class BucketStep:
         if resting is None:
             return made
         rests, nothing = F.struct(*map(quoted, self._state.fieldNames())), F.lit(None).cast(self._ledger)
-        # The resting rows are coalesced; otherwise their number of partitions would grow with each epoch.
+        # The partitions of the resting rows are merged; otherwise the number of partitions would grow with each epoch.
         few = resting.coalesce(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
         return made.unionAll(few.select(rests.alias("state"), nothing.alias("ledger")))
 

@@ -1,7 +1,8 @@
-"""The base of all executions on Spark: a bundle and the open windows become ledger rows and the next state.
+"""The base class of all executions on Spark, which compute an epoch's ledger rows and next state.
 
-The open windows are a data frame with the state columns of `model.step.transition`. All executions use the same
-columns, so every execution can restore its state from the partials in a ledger.
+The input of an epoch is a bundle and the open windows. The open windows are a data frame with the state columns of
+`model.step.transition`. All executions use the same columns, so every execution can restore its state from the partials
+in a ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tailrace.sql.records.selections import FAILED, may_fail
 
 @dataclass(frozen=True)
 class PreparedBundle:
-    """A bundle after the definition's steps: accepted records, rejected records, and the checkpoints of both."""
+    """A bundle after the definition's steps: the accepted records, the rejected records, and their checkpoints."""
 
     records: DataFrame
     rejected: DataFrame | None = None
@@ -39,11 +40,12 @@ class PreparedBundle:
 class BundlePartials:
     """The result of an epoch's first job: the bundle's partials, or the bundle's records if the step runs in Python.
 
-    `closest` and `furthest` are the end times of the first and the last window, in microseconds. Both are None if the
-    bundle is empty or the execution does not need them. `rejected` are the records that a step rejected. `held` are the
-    checkpoints that the frames depend on. `reach` says which resting windows the partials can touch; it is None if no
-    window rests. `count` is the number of partials, or 0 if they were not counted. `records` is the number of records
-    in the bundle. `late` says whether any record arrived too late. `records` and `late` are None if they are not known.
+    `closest` is the end time of the first window and `furthest` is the end time of the last window, in microseconds.
+    Both are None if the bundle is empty or the execution does not need these times. `rejected` are the records that a
+    step rejected. `held` are the checkpoints that the data frames depend on. `reach` describes which resting windows
+    the partials can touch; `reach` is None if no window rests. `count` is the number of partials, or 0 if they were not
+    counted. `records` is the number of records in the bundle, or None if it is unknown. `late` is true if some records
+    are late, and None if this is unknown.
     """
 
     partials: DataFrame
@@ -61,10 +63,10 @@ class BundlePartials:
 class SparkResult:
     """The result of an epoch: the ledger rows, which are computed when they are written, and the state after the epoch.
 
-    `partials` is the number of partials from which the rows are computed, or 0 if they were not counted; there are at
-    least as many rows. `ends` are the end times of the first and the last window in the rows, in microseconds. `most`
-    is an upper bound on the number of windows and late records in the rows. `ends` and `most` are None if they are not
-    known.
+    `partials` is the number of partials from which the rows are computed, or 0 if the partials were not counted. There
+    are at least as many rows as partials. `ends` contains the end times of the first and the last window in the rows,
+    in microseconds. `most` is an upper bound on the number of windows and late records in the rows. `ends` and `most`
+    may be None, which means that they are unknown.
     """
 
     rows: DataFrame
@@ -75,10 +77,16 @@ class SparkResult:
 
 
 class SparkExecution:
-    """Executes a definition in a Spark session: it applies bundles to the open windows, one epoch after another."""
+    """Executes a definition in a Spark session.
+
+    The execution applies bundles to the open windows, one epoch after another.
+    """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
-        """Prepare the execution of a definition; `rest` moves open windows to files if there are too many of them."""
+        """Prepare the execution of a definition.
+
+        If there are too many open windows, `rest` moves some of them to files.
+        """
         self.spark, self.pipeline, self.rest = spark, pipeline, rest
         self.rows = Rows(pipeline)
 
@@ -88,12 +96,15 @@ class SparkExecution:
         return OpenWindows(empty_frame(self.spark, self._state_schema()), None, generation)
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
-        """Restore the state after the epoch of `clock` from a ledger with at most `partials` partials."""
+        """Restore the state as it was after the epoch of `clock`.
+
+        `ledger` contains a ledger's rows, among them at most `partials` partials.
+        """
         self.rest.begin()
         text = partial(self.rows.within_reach, watermark=clock.watermark)
         if partials > self.rest.most:
-            # The partials are spread over parts that are small enough for a task. Each part has all partials of its
-            # windows.
+            # The partials are divided into parts, each small enough for one task. All partials of a window are in the
+            # same part.
             spread = self.rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
             return self.rest.restored(query_frame(self.spark, spread, text), clock, generation, partials)
         windows, count = checkpoint(query_frame(self.spark, ledger, text), F.lit(True), eager=True)
@@ -102,9 +113,9 @@ class SparkExecution:
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
         """Prepare a bundle for the step.
 
-        The bundle has the log's columns and the position of each record. The bundle of a later stage also has each
-        record's sign. `files` are log files that hold exactly the records of the bundle, or None if there are no such
-        files.
+        The bundle must contain the log's columns and each record's position in its source. The bundle of a later stage
+        must also contain each record's sign. `files` are log files that contain exactly the records of the bundle, or
+        None if there are no such files.
         """
         raise NotImplementedError
 
@@ -118,7 +129,7 @@ class SparkExecution:
         return PreparedBundle(good.drop(FAILED), bad, held)
 
     def _with_rejected(self, rows: DataFrame, bundle: BundlePartials, clock: Clock) -> DataFrame:
-        """Append the ledger rows for the bundle's rejected records to `rows`."""
+        """Append ledger rows for the bundle's rejected records to `rows`, and return the result."""
         if bundle.rejected is None:
             return rows
         rejected = query_frame(self.spark, bundle.rejected, lambda view: self.rows.of_rejected(view, clock))
@@ -130,7 +141,7 @@ class SparkExecution:
         return holds_back(self.pipeline)
 
     def onward(self, state: OpenWindows) -> int:
-        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the upper limit of a later stage's watermark after this state's epoch, in microseconds (rule T3)."""
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
@@ -141,7 +152,8 @@ class SparkExecution:
     def step(self, state: OpenWindows, bundle: BundlePartials, clock: Clock) -> SparkResult:
         """Apply an epoch's bundle and clock to the open windows. Raises `ClockError` if the clock goes back.
 
-        This call computes nothing yet: the first action on the result's `rows` computes the rows and the next state.
+        This call only builds Spark's query plans. The first action on the result's `rows` computes the rows and the
+        next state.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""The native execution: an epoch is two Spark jobs, and no Python code runs for a record or a window.
+"""The native execution. An epoch is two Spark jobs, and no Python code runs for a record or a window.
 
 The first job aggregates the bundle to partials. The second job applies the partials and the clock to the open windows;
-it yields the ledger's rows and the next state. The state and the transitions are checkpointed on the executors, so
+its results are the ledger rows and the next state. The state and the transitions are checkpointed on the executors, so
 query plans do not grow with the number of epochs.
 """
 
@@ -44,7 +44,7 @@ from tailrace.sql.terms import Query, Relation
 
 
 class Native(SparkExecution):
-    """An execution that runs a definition as SQL in a Spark session."""
+    """The execution that runs a definition as SQL in a Spark session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)
@@ -53,7 +53,10 @@ class Native(SparkExecution):
         self._texts = EpochTexts(pipeline, self._views, in_process=False)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
-        """Aggregate a bundle to partials. `bundle` has the log's columns and the position of each record."""
+        """Aggregate a bundle to partials.
+
+        The bundle must contain the log's columns and each record's position in its source.
+        """
         prepared, state = self._prepared(bundle), self.rest.settled(state)
         prepared.records.createOrReplaceTempView(self._views["bundle"])
         self._clock_before(state)
@@ -83,7 +86,10 @@ class Native(SparkExecution):
         )
 
     def adds_up_here(self, state: OpenWindows) -> bool:
-        """Return True if this process may aggregate a bundle: no window rests, and SQL assigns records to windows."""
+        """Return True if this process may aggregate a bundle.
+
+        It may if no window rests and SQL assigns the log's own records to windows.
+        """
         return self._by_sql and self.rest.settled(state).resting is None
 
     @property
@@ -102,14 +108,17 @@ class Native(SparkExecution):
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
     ) -> tuple[DataFrame, dict[str, Any]]:
-        """Compute a bundle's partials, in the executors' Python if possible; return them with aggregates over them."""
+        """Compute a bundle's partials, with Python workers on the executors if possible.
+
+        Returns the partials, and the values of `aggregates` over the partials.
+        """
 
         def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
             observed = ObservedCounts(frame, *aggregates)
             return observed.rows.localCheckpoint(storageLevel=storage_level(rows)), observed.read()
 
-        # The executors' Python reads log files. The files do not contain the records that steps make. If windows merge,
-        # each record has to be compared with the watermark before its window is merged.
+        # Python workers read the log files, which do not contain the records that steps produce. If windows merge, each
+        # record has to be compared with the watermark before its window is merged.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
             schema = to_arrow_schema(by_spark.schema)
             parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
@@ -142,23 +151,23 @@ class Native(SparkExecution):
         return SparkResult(rows, onward, bundle.count, ends, self._most(state, bundle))
 
     def _any_late(self, state: OpenWindows, bundle: BundlePartials) -> bool:
-        """Return True if some records arrived too late, or if some may have and it is not known whether they did."""
+        """Return True if some of a bundle's records are late, or if this is unknown and some of them may be late."""
         if bundle.late is not None:
             return bundle.late
         return may_be_late(self.pipeline, bundle.closest, state.clock)
 
     def _most(self, state: OpenWindows, bundle: BundlePartials) -> int | None:
-        """Return an upper bound on the number of windows and late records of an epoch, or None if no bound is known."""
+        """Return an upper bound on an epoch's number of windows and late records, or None if no bound is known."""
         if state.resting is not None or bundle.records is None or (state.clock is not None and state.count is None):
             return None
         there = 0 if state.count is None else state.count()
         if self._any_late(state, bundle) or self.pipeline.finishing == "close":
-            # A late record counts once for each of its windows.
+            # Each late record is counted once for each of its windows.
             return there + bundle.count + bundle.records if self.pipeline.where.merges else None
         return there + bundle.count
 
     def _clock_before(self, state: OpenWindows) -> None:
-        """Create the view of the clock with which records are assigned to windows; see `EpochState.watermark`."""
+        """Create the view of the clock that is used to assign records to windows (`EpochState.watermark`)."""
         self._clock_view(state, Clock(-1, state.clock.watermark if state.clock else BEGINNING, 0))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
@@ -167,7 +176,7 @@ class Native(SparkExecution):
 
 
 def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
-    """Return the end times of the first and the last window that an epoch can change, or None if they are not known."""
+    """Return the end times of the first and the last window that an epoch can change, or None if they are unknown."""
     if state.resting is not None or (state.clock is not None and state.ends is None) or bundle.furthest is None:
         return None
     there = None if state.ends is None else state.ends()
@@ -177,10 +186,10 @@ def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
 
 
 class Assigned(Native):
-    """An execution that runs the step as SQL, after the definition's own code has assigned windows to each record.
+    """The execution that runs the step in SQL after user-defined code has assigned windows to each record.
 
-    The code is called once per record. Windows that merge do not use this execution, because custom code may merge them
-    by a rule of its own.
+    The code is called once per record. Windows that merge do not use this execution, because user-defined code may
+    define its own rule for merging windows.
     """
 
     @property
@@ -192,8 +201,8 @@ class Assigned(Native):
         where = keep_clause(pipeline)
         records = query_frame(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
-        # The result is checkpointed, so the code is called only once per record, although two queries read it: for the
-        # partials and for the late records.
+        # Two queries read the result: one query computes the partials, and the other query computes the late records.
+        # The result is checkpointed, so the code is called only once per record.
         placed = records.mapInArrow(over_batches(assigning_calls(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
         place = [pipeline.log.event_time, *PLACE, FAILED]

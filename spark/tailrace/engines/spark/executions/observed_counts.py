@@ -9,10 +9,11 @@ from pyspark.sql import Column, DataFrame, Observation
 
 
 class ObservedCounts:
-    """Aggregates over a data frame. The first action on `rows` computes the aggregates, so they need no separate job.
+    """The values of aggregates over a data frame.
 
-    Spark removes the aggregates from its plan if it finds at run time that a cached frame below them is empty; an empty
-    file is enough for that. Then a separate query computes the aggregates.
+    The first action on `rows` also computes the aggregates, so they need no separate job. Spark removes the aggregates
+    from its plan if Spark finds at run time that a cached frame on which `rows` depends is empty; an empty file is
+    enough for this. In that case, a separate query computes the aggregates.
     """
 
     def __init__(self, frame: DataFrame, *aggregates: Column) -> None:
@@ -20,7 +21,7 @@ class ObservedCounts:
         self.rows = frame.observe(self._seen, *aggregates)
 
     def read(self) -> dict[str, Any]:
-        """Return the aggregates' values by name; wait until `rows` has been computed."""
+        """Return the aggregates' values by name. This call waits until `rows` has been computed."""
         try:
             return self._seen.get
         except Py4JJavaError:

@@ -20,10 +20,10 @@ from tailrace.model.base.clock import Clock
 class OpenWindows:
     """The open windows between two epochs, with the clock of the last epoch.
 
-    `held` are the checkpoints that the windows depend on. `count` returns the number of rows in `windows`; `count` is
-    None if the rows are not counted. Windows that rest in files are in `resting` instead of `windows`. `ends` returns
-    the first and the last end time in `windows`, in microseconds, or None if there are no windows; `ends` itself is
-    None if the end times are not known.
+    `windows` contains the windows in memory, and `resting` the windows that rest in files. `held` are the checkpoints
+    that `windows` depends on. `count` returns the number of rows in `windows`; `count` is None if the rows are not
+    counted. `ends` returns the first and the last end time in `windows`, in microseconds, or None if `windows` is
+    empty. `ends` itself is None if the end times are unknown.
     """
 
     windows: DataFrame
@@ -40,26 +40,26 @@ class OpenWindows:
         return self.count() + (0 if self.resting is None else self.resting.count())
 
     def forget(self) -> None:
-        """Free the checkpoints of this state; call this after the next state has been computed.
+        """Free the checkpoints of this state. The fold calls this method after the next state has been computed.
 
         Spark itself frees checkpoints only when the JVM collects garbage. By then, the checkpoints of many epochs have
-        piled up.
+        accumulated.
         """
         for frame in self.held:
             free(frame)
 
 
 def free(frame: DataFrame) -> None:
-    """Unpersist a checkpointed data frame. PySpark has no public method for this, so the call uses `_jdf`."""
+    """Free the storage of a checkpointed data frame. PySpark has no public method for this, so the code uses `_jdf`."""
     frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 @contextmanager
 def without_constraints(spark: SparkSession) -> Iterator[None]:
-    """Turn off Spark's constraint propagation for the frames that are checkpointed in the block.
+    """Turn off Spark's constraint propagation for the data frames that are checkpointed in the block.
 
-    Spark's constraints may name columns that Spark has replaced; the planning of a UNION of such frames then fails with
-    "key not found". Several folds that share a session may be in such a block at the same time.
+    Spark's constraints may name columns that Spark has replaced. The planning of a UNION of such data frames then fails
+    with "key not found". Several folds that share a Spark session may be in such a block at the same time.
     """
     session = id(spark._jsparkSession)
     with _lock:
@@ -80,18 +80,21 @@ def without_constraints(spark: SparkSession) -> Iterator[None]:
 _CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _asking: dict[int, tuple[int, str]] = {}
 _lock = Lock()
-"""The lock for `_asking`, which has each session's number of open blocks and the setting from before the first
-block.
+"""The lock for `_asking`.
+
+For each session, `_asking` contains the number of open blocks, and the value of Spark's setting before the first block.
 """
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """The windows of a frame that remain open: calling this object returns their number, after the frame was computed.
+    """A callable object that returns the number of a frame's windows that remain open.
 
-    Spark publishes observed metrics when an action runs on the observed frame, but here the action runs on a frame of
-    its checkpoint. The metrics are therefore read from the query execution of the observed frame. PySpark has no public
-    call for that, so the code uses `_jdf`.
+    The frame must have been computed before the call.
+
+    Spark publishes observed metrics when an action runs on the observed frame, but here the action runs on a checkpoint
+    of the observed frame. The metrics are therefore read from the query execution of the observed frame. PySpark has no
+    public call for that, so the code uses `_jdf`.
     """
 
     watched: DataFrame
@@ -109,22 +112,23 @@ class Remaining:
 
 
 MANY = 200_000
-"""The number of rows per epoch from which the methods for many rows are faster."""
+"""From this number of rows per epoch on, the methods for many rows are faster than the methods for few rows."""
 
 
 def storage_level(rows: int) -> StorageLevel:
-    """Return the storage level for a checkpoint of this many rows: many rows go to disk, which saves heap memory."""
+    """Return the storage level for a checkpoint of `rows` rows. Many rows go to disk, which saves heap memory."""
     return StorageLevel.DISK_ONLY if rows >= MANY else StorageLevel.MEMORY_AND_DISK
 
 
 def checkpoint(
     frame: DataFrame, remains: Column, *, eager: bool = False, end: str = "window_end", rows: int = 0
 ) -> tuple[DataFrame, Remaining]:
-    """Checkpoint a frame when the first job needs it, and count its rows that remain.
+    """Checkpoint a data frame, and count those of its rows that meet the condition `remains`.
 
-    Returns the checkpointed frame and the remaining windows, which are the rows that meet the condition `remains`.
-    `end` is the column with the end of a window. `eager` computes the frame at once. `rows` is the minimum number of
-    rows that the frame is known to have.
+    Returns the checkpointed frame and an object that reports the number and the end times of these rows, which are the
+    remaining windows. `end` is the column with the end time of a window. If `eager` is true, the frame is computed at
+    once; otherwise, the first job that needs the frame computes it. `rows` is the known minimum number of rows in the
+    frame.
     """
     ends = F.when(remains, F.col(end))
     watched = frame.observe("remaining", F.count_if(remains).alias("windows"), F.min(ends), F.max(ends))

@@ -1,8 +1,9 @@
 """The `python` execution: the executors run the reference step itself, for definitions that SQL cannot express.
 
-If there are many windows, Python does not process the windows that an epoch does not touch: these windows rest
-(`engines.spark.executions.buckets`). The result has the ledger rows and the windows that stay open. Its columns are the
-same as in the native execution, so tables, restarts and backfills work in the same way for both executions.
+If there are many windows, the windows that an epoch does not touch rest: Python does not process them
+(`engines.spark.executions.buckets`). The result contains the ledger rows and the windows that stay open. The result's
+columns are the same as in the native execution, so tables, restarts and backfills work in the same way for both
+executions.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, quoted
 
 FEW = 20_000
-"""The number of open windows below which it is faster to step all windows than to find those that may rest."""
+"""The minimum number of open windows for which the windows that may rest are searched.
+
+For fewer open windows, it is faster to run the step on all windows than to find the windows that may rest.
+"""
 
 
 class PerKey(SparkExecution):
-    """An execution that runs the reference step in the session's Python workers."""
+    """The execution that runs the reference step in the Spark session's Python workers."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)
@@ -39,7 +43,7 @@ class PerKey(SparkExecution):
         self._due = changed_by_clock(pipeline)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
-        """Run the definition's steps on a bundle. The records are not aggregated; the step itself reads them."""
+        """Run the definition's steps on a bundle, without aggregating the records."""
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucket_term(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.takes_back else []
@@ -68,7 +72,10 @@ class PerKey(SparkExecution):
         return SparkResult(self._with_rejected(rows, bundle, clock), onward)
 
     def _keys(self, state: OpenWindows, bundle: BundlePartials) -> tuple[DataFrame, Reach | None]:
-        """Return the keys of the records, and the reach of these keys, which is None if no windows rest."""
+        """Return the distinct keys of a bundle's records, and the `Reach` of these keys.
+
+        The `Reach` is None if no window rests.
+        """
         keys = keys_of(bundle.partials, self.pipeline.key)
         if not (reaching := self.rest.reaching(state, windows=False)):
             return keys, None

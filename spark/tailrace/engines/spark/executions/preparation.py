@@ -1,8 +1,8 @@
-"""Run a definition's steps on a bundle's records on Spark, and query data frames.
+"""Run a definition's steps on a bundle's records on Spark, and run queries on data frames.
 
-The expressions of `Derive` are SQL in every execution. A step's Python function is called in the executors' Python with
-Arrow batches. If the function fails for a record, the record is kept, and another column has the reason for the
-failure.
+The expressions of `Derive` are SQL in every execution. Python workers on the executors call a step's Python function
+with Arrow batches. If the function fails for a record, the record is kept, and the column `FAILED` contains the reason
+for the failure.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Text = TypeVar("Text", Query, Relation)
 
 
 class StepError(TailraceError, RuntimeError):
-    """Raised if a step's function on data frames returns columns other than those that the step declares."""
+    """The error raised if a step's function on data frames returns columns other than those that the step declares."""
 
 
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
-    """Run the definition's steps on a frame of records. Each record keeps its position in the source.
+    """Run the definition's steps on a data frame of records. Each record keeps its position in the source.
 
     If a step can fail, the result has the column `FAILED`.
 
@@ -49,12 +49,13 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
 
 
 def hold_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Make sure that the steps' Python functions run once, although the prepared records are read twice.
+    """Make sure that the steps' Python functions are called only once per record, although two queries read the result.
 
-    The accepted and the rejected records are read by separate queries. Returns the frame to read and its checkpoints.
+    One query reads the accepted records, and the other query reads the rejected records. Returns the data frame that
+    both queries read, and the frame's checkpoints.
 
-    The frame is checkpointed if a step is a Python function, so the function is called only once per record. Steps in
-    SQL are not checkpointed: each of the two queries computes the columns that it needs.
+    The frame is checkpointed if a step is a Python function. Steps in SQL are not checkpointed: each of the two queries
+    computes the columns that it needs.
     """
     if not any(isinstance(one, Each) for one in definition.each):
         return frame, ()
@@ -73,7 +74,7 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
             lambda view: _given(step_query(step, view, types, columns, failing=FAILED in columns)),
         )
     if FAILED in frame.columns:
-        # Records that failed in an earlier step bypass this step, because this step might drop them.
+        # Records that failed in an earlier step skip this step, because this step might drop them.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), step, types, place)
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
     result = step.function(frame)
@@ -100,7 +101,8 @@ def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame
 def query_frame(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
     """Run a query on a data frame.
 
-    `text` returns the query for a view of the frame. The view exists only during this call.
+    `text` is a function that takes the name of a view of the frame and returns the query. The view exists only during
+    this call.
     """
     with view_frame(spark, frame) as view:
         return spark.sql(text(view))
@@ -108,7 +110,7 @@ def query_frame(spark: SparkSession, frame: DataFrame, text: Callable[[Relation]
 
 @contextmanager
 def view_frame(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
-    """Create a view of a data frame, and drop the view at the end of the block."""
+    """Create a view of a data frame. The view is dropped at the end of the block."""
     view = Relation(f"tailrace_{uuid.uuid4().hex[:8]}")
     # The view is of a filtered frame, because dropping a view of `frame` itself would remove `frame` from the cache.
     frame.where("true").createOrReplaceTempView(view)
@@ -119,17 +121,18 @@ def view_frame(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
 
 
 def schema_of(types: Mapping[str, str]) -> StructType:
-    """Return the Spark schema for columns with these SQL types."""
+    """Return the Spark schema for columns with the SQL types `types`."""
     schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
     assert isinstance(schema, StructType)
     return schema
 
 
 def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
-    """Create an empty data frame with this schema (or its DDL), without letting Spark know that the frame is empty.
+    """Create an empty data frame in such a way that Spark does not know that the frame is empty.
 
-    The code uses `_jsparkSession`, because PySpark would use Python workers to create a frame from an empty list. If
-    Spark knows that a frame is empty, Spark plans an epoch differently, and needs half as much heap again.
+    `schema` may also be a DDL string. The code uses `_jsparkSession`, because PySpark would use Python workers to
+    create a frame from an empty list. If Spark knows that a frame is empty, Spark plans an epoch differently, and needs
+    50% more heap.
     """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(fields, StructType)
@@ -138,7 +141,7 @@ def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
 
 
 def _ddl(type: str) -> str:
-    """Write a column type in Spark's DDL, with the names of struct fields quoted.
+    """Convert a column type to Spark's DDL, with the names of struct fields quoted.
 
     >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
     'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'

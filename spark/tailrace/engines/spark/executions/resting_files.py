@@ -1,12 +1,13 @@
 """Keep resting windows in files of the lake, so executors hold only the windows that an epoch touches.
 
 The files belong to an Iceberg table next to the ledger. The table is partitioned into buckets by a hash of the key, and
-each file is sorted by the windows' end times. An epoch reads the buckets of its keys, and in them the row groups that
-may have its windows. A state refers to a snapshot of the table and to the windows that were taken out since that
-snapshot (`RestingState`), so later writes do not change the state. When windows return to the table, the rows of the
-windows that were taken out are deleted by position. Buckets with many files, or with mostly deleted rows, are rewritten
-a few at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The table is only a copy of what the ledger has: a
-fold removes its table when the fold ends, and maintenance removes the table of a fold that crashed.
+each file is sorted by the windows' end times. An epoch reads only the buckets of its keys. From these buckets it reads
+only the row groups that may contain windows that the epoch touches. A state refers to a snapshot of the table and to
+the windows that epochs took out of the table after that snapshot (`RestingState`), so later writes do not change the
+state. When windows return to the table, the rows of the windows that were taken out are deleted by position. Buckets
+with many files, or with mostly deleted rows, are rewritten, a few buckets at a time (O'Neil et al., The Log-Structured
+Merge-Tree, 1996). The table is only a copy of data in the ledger. A fold removes its table when the fold ends, and
+maintenance removes the table of a fold that crashed.
 """
 
 from __future__ import annotations
@@ -39,35 +40,40 @@ from tailrace.sql.terms import ALWAYS, Condition, Relation, quoted
 BUCKET = "_bucket"
 
 A_BUCKET = 500_000
-"""The intended number of windows per bucket. If there are four times as many, the windows move to a new table with more
-buckets.
+"""The intended number of windows per bucket.
+
+If buckets contain more than four times as many windows on average, all windows move to a new table with more buckets.
 """
 
 FEWEST, MOST = 4, 64
-"""The minimum and the maximum number of buckets in a table. An epoch marks the buckets that it needs in a 64-bit
-number.
+"""The minimum and the maximum number of buckets in a table.
+
+The set of buckets that an epoch needs is represented by the bits of a 64-bit number.
 """
 
 FEW = 1_000_000
-"""The maximum number of rows that Spark broadcasts to all tasks that read the files."""
+"""The maximum number of rows that Spark broadcasts to all tasks that read the table's files."""
 
 FILES = 8
-"""The number of files above which a bucket may be rewritten."""
+"""A bucket with more than this number of files may be rewritten."""
 
 _KEPT = 4
-"""The number of snapshots that are kept. If an epoch is not published, it is stepped again from an earlier snapshot."""
+"""The number of snapshots of the table that are kept.
+
+If an epoch is not published, the epoch is folded again from a state that refers to an earlier snapshot.
+"""
 
 _ROW_GROUP = 4 * 2**20
-"""The size in bytes of a row group. A query reads or skips a row group as a whole."""
+"""The size in bytes of a row group in the table's files. A query reads or skips a row group as a whole."""
 
 
 @dataclass(frozen=True)
 class RestingState:
-    """The resting windows: those of a table's snapshot, except the windows that epochs have taken out since.
+    """The resting windows: the windows in a table's snapshot, except the windows that epochs have taken out since.
 
-    `rows` is the number of windows in the snapshot. `taken` has one frame per epoch, with the windows that the epoch
-    took out. `counts` has one function per frame, which returns the frame's number of windows after the frame was
-    computed.
+    `rows` is the number of windows in the snapshot. `taken` contains one data frame per epoch, with the windows that
+    the epoch took out. `counts` contains one function per data frame. The function returns the number of windows in the
+    frame, and can be called once the frame has been computed.
     """
 
     table: str
@@ -86,15 +92,20 @@ class RestingState:
         return sum(count() for count in self.counts)
 
     def less(self, taken: DataFrame, count: Callable[[], int]) -> RestingState:
-        """Return the resting windows without the windows in `taken`; `count` returns how many `taken` has."""
+        """Return the resting windows without the windows in the frame `taken`.
+
+        `count` is a function that returns the number of windows in `taken`.
+        """
         return replace(self, taken=(*self.taken, taken), counts=(*self.counts, count))
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What an epoch's records can touch: the number of records, the bounds of their windows, and their keys' buckets.
+    """Bounds on the windows that an epoch's records can touch.
 
-    `buckets` has one bit per bucket. The bounds are None if the records have not been assigned to windows yet.
+    `records` is the number of records. `buckets` has one bit for each bucket that contains a key of the records. The
+    other fields are the earliest start, the earliest end and the latest end of the records' windows. These fields are
+    None if the records have not been assigned to windows yet.
     """
 
     records: int
@@ -105,12 +116,12 @@ class Reach:
 
 
 class RestingFiles:
-    """The tables with one fold's resting windows; only the newest table is in use."""
+    """The tables that contain the resting windows of one fold. Only the newest table is in use."""
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, kind: str) -> None:
-        """Initialize without creating any table.
+        """Initialize without creating a table.
 
-        `kind` is a part of the table's name, and differs between streams and replays.
+        `kind` is a part of the tables' names, and differs between streams and replays.
         """
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self._prefix = f"{pipeline.name}__{kind}_"
@@ -128,7 +139,7 @@ class RestingFiles:
         return self._standing(table, buckets)
 
     def returned(self, resting: RestingState, rows: DataFrame) -> RestingState:
-        """Write windows back to the table, and delete from the table the windows that were taken out."""
+        """Write the windows in `rows` back to the table, and delete the windows that were taken out from the table."""
         total = resting.count()
         if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
             both = self.live(resting).unionByName(rows.selectExpr(*map(quoted, self._types)))
@@ -148,14 +159,14 @@ class RestingFiles:
         return self._standing(resting.table, resting.buckets)
 
     def live(self, resting: RestingState) -> DataFrame:
-        """Return the windows that rest now."""
+        """Return the windows that are resting, without the windows that were taken out."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
     def read(self, resting: RestingState, where: str = "true") -> DataFrame:
-        """Read those windows of the snapshot that meet a condition on their bounds and buckets.
+        """Read the snapshot's windows that meet the condition `where` on a window's bounds and bucket.
 
-        Files that have no such window are skipped.
+        Files that contain no such window are skipped.
         """
         reader = self.spark.read.format("iceberg").option("versionAsOf", resting.snapshot)
         rows = reader.load(self.lake.identifier(resting.table)).where(where)
@@ -180,9 +191,10 @@ class RestingFiles:
         *,
         by_key: bool,
     ) -> DataFrame:
-        """Return the snapshot's windows that records touch or the clock changes, including windows already taken out.
+        """Return the snapshot's windows that `records` touch or the clock changes.
 
-        The clock changes no window that ends at `until` or later. If `until` is None, the clock may change any window.
+        The result also includes such windows that were already taken out. The clock changes no window that ends at
+        `until` or later. If `until` is None, the clock may change any window.
         """
         parts, pipeline = [], self.pipeline
         soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
@@ -202,23 +214,26 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, parts)
 
     def changed(self, resting: RestingState, clock: DataFrame, after: int) -> DataFrame:
-        """Return the windows of the snapshot that end at `after` or later and that the clock changes."""
+        """Return the snapshot's windows that end at `after` or later and that the clock changes."""
         with view_frame(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
              view_frame(self.spark, clock) as now:  # fmt: skip
             return self.spark.sql(windows_changed_by_clock(self.pipeline, state, now, None, by_key=True))
 
     def taken_out(self, resting: RestingState, found: DataFrame) -> DataFrame:
-        """Return those windows of `found` that are still in the snapshot, partitioned like the state."""
+        """Return the windows of `found` that have not been taken out yet, partitioned by key and window."""
         rows = self._less(found, resting) if resting.taken else found
         by = [F.col(name) for name in [*self.pipeline.key, *SPAN]]
         return rows.repartition(*by)
 
     def close(self) -> None:
-        """Remove this fold's tables."""
+        """Drop this fold's tables."""
         self._drop(self._tables)
 
     def drop_others(self) -> None:
-        """Remove the tables of earlier streams of this definition. This stream's lease has fenced these streams off."""
+        """Drop the tables of earlier streams of this definition.
+
+        This stream's lease has fenced off the earlier streams.
+        """
         mine = re.compile(rf"{re.escape(self._prefix)}[0-9a-f]{{8}}")
         for table in self.lake.tables:
             if mine.fullmatch(table) and table not in self._tables:
@@ -250,7 +265,10 @@ class RestingFiles:
         self._placed(rows, buckets, tasks).writeTo(self.lake.identifier(table)).append()
 
     def _placed(self, rows: DataFrame, buckets: int, tasks: int) -> DataFrame:
-        """Add the bucket to each row, and sort the rows of each task, so a task writes one file after another."""
+        """Add the bucket to each row, and sort the rows of each task by bucket.
+
+        A task therefore writes one file after another.
+        """
         all_ = rows.selectExpr(f"{self._bucket(buckets)} AS {BUCKET}", *map(quoted, self._types))
         order = [BUCKET, "window_end", *key_names(self.pipeline)]
         return all_.repartitionById(tasks, F.expr(f"PMOD({BUCKET}, {tasks})")).sortWithinPartitions(*order)
@@ -258,8 +276,8 @@ class RestingFiles:
     def _tidied(self, resting: RestingState) -> None:
         """Rewrite all buckets with mostly deleted rows, and some of the buckets with too many files.
 
-        Of the buckets with too many files, those with the most files are rewritten: an eighth of the table's buckets,
-        but at least one.
+        Of the buckets with more than `FILES` files, the buckets with the most files are rewritten. Their maximum number
+        is an eighth of the table's buckets, but at least one.
         """
         found = self.spark.sql(
             f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "
@@ -288,7 +306,7 @@ class RestingFiles:
             return self.spark.sql(f"SELECT t.* FROM {there} t WHERE NOT {self._among('t', resting, taken)}")
 
     def _among(self, row: str, resting: RestingState, taken: Relation) -> Condition:
-        """Return the condition that the window in a row was taken out of the snapshot."""
+        """Return the condition that the window in the row `row` has been taken out of the snapshot."""
         hint = "/*+ BROADCAST(x) */ " if resting.gone() <= FEW else ""
         same = equal_in(row, "x", key_names(self.pipeline), SPAN)
         return Condition(f"EXISTS (SELECT {hint}1 FROM {taken} x WHERE {same})")
@@ -298,17 +316,17 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, (frame.selectExpr(*key) for frame in resting.taken))
 
     def _within(self, reach: Reach) -> Condition:
-        """Return the condition, on a window's bounds, that an epoch's records can touch the window."""
+        """Return the condition on a window's bounds under which an epoch's records can touch the window."""
         if reach.last_end is None:
             return ALWAYS
         if self.pipeline.where.merges:
-            # Open windows of a key do not overlap each other. If records merge an open window with others, the window
-            # therefore overlaps the window of some record.
+            # Open windows of a key do not overlap each other. If a record merges an open window into a larger window,
+            # the open window therefore overlaps the window of some record.
             return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
         return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
 
     def _in_buckets(self, resting: RestingState, reach: Reach) -> Condition:
-        """Return the condition that a window is in one of the buckets of the records' keys."""
+        """Return the condition that a window is in a bucket that contains the key of a record."""
         bits = -1 if reach.buckets is None else reach.buckets
         some = [number for number in range(resting.buckets) if bits >> number & 1]
         if len(some) == resting.buckets:

@@ -1,8 +1,8 @@
-"""Move open windows to files if there are too many in memory; take the windows that an epoch touches out of the files.
+"""Move open windows to files if too many are in memory, and take the windows that an epoch touches out of the files.
 
-The windows that an epoch touched stay in memory until memory has too many windows again. So the cost of an epoch
-depends on the windows that it touches, the windows that recent epochs touched, and a search of the buckets and row
-groups that may have its windows.
+Windows that an epoch touched stay in memory until there are too many windows in memory again. The cost of an epoch
+therefore depends on three things: the windows that the epoch touches, the windows that recent epochs touched, and a
+search of the buckets and row groups that may contain windows that the epoch touches.
 """
 
 from __future__ import annotations
@@ -28,21 +28,25 @@ from tailrace.sql.epoch.ledger_rows import state_types
 from tailrace.sql.epoch.touched_windows import changed_by_clock
 
 FRAMES = 16
-"""The number of frames that are combined into one; each frame has the windows that one epoch took out of the files."""
+"""The number of data frames that are combined into one data frame.
+
+Before that, each data frame contains the windows that one epoch took out of the files.
+"""
 
 A_PART = 1_000_000
-"""The number of partials per task when windows are restored from the ledger."""
+"""The approximate number of partials per task when windows are restored from the ledger."""
 
 
 class RestingWindows:
-    """The resting windows of one fold. If more than `most` windows are in memory, they are moved to files."""
+    """The resting windows of one fold. If more than `most` windows are in memory, the windows are moved to files."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
     ) -> None:
-        """Initialize without creating any file.
+        """Initialize without creating a file.
 
-        `streams` says that the fold has the lease, so it may remove the files of earlier streams.
+        `streams` is true if the fold belongs to a stream, which has the lease and may therefore remove the files of
+        earlier streams.
         """
         self.spark, self.pipeline, self.most = spark, pipeline, most
         self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
@@ -54,15 +58,15 @@ class RestingWindows:
         self._past: list[DataFrame] = []
 
     def spread(self, partials: DataFrame, number: int) -> DataFrame:
-        """Repartition a ledger's partials into parts that are small enough for a task.
+        """Divide a ledger's partials into parts that are each small enough for one task.
 
-        All partials of a window are in the same part.
+        All partials of a window are in the same part. `number` is the number of partials.
         """
         tasks = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return partials.repartition(max(tasks, number // A_PART + 1), *self.pipeline.key, *SPAN)
 
     def restored(self, rows: DataFrame, clock: Clock, generation: int, partials: int) -> OpenWindows:
-        """Write restored windows to files, and move them back to memory if there are few enough.
+        """Write restored windows to files. If at most `most` windows were restored, move them back to memory.
 
         `partials` is an upper bound on the number of windows.
         """
@@ -82,9 +86,9 @@ class RestingWindows:
     def settled(self, state: OpenWindows) -> OpenWindows:
         """Move a state's windows to files if too many are in memory, or if too many have been taken out of the files.
 
-        Returns the resulting state. The given state must be published, or at least computed. Otherwise the files would
-        contain windows of an epoch that may still be dropped or folded again. A second call with the same state returns
-        the same result.
+        Returns the resulting state. The given state must be published, or its windows must at least be computed.
+        Otherwise the files would contain windows of an epoch that may still be dropped or folded again. A second call
+        with the same state returns the same result.
         """
         if self._settled is not None and self._settled[0] is state:
             return self._settled[1]
@@ -99,18 +103,19 @@ class RestingWindows:
         return made
 
     def reaching(self, state: OpenWindows, *, windows: bool) -> tuple[Column, ...]:
-        """Return the aggregates that compute the reach of an epoch's records, or an empty tuple if no window rests.
+        """Return the aggregates that compute the `Reach` of an epoch's records, or an empty tuple if no window rests.
 
-        `windows` says that each record has been assigned to a window; otherwise a record has only a key.
+        `windows` is true if each record has been assigned to a window. Otherwise, only the key of each record is known.
         """
         return () if state.resting is None else self.files.reach(state.resting, windows=windows)
 
     def awake(
         self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
     ) -> tuple[DataFrame, RestingState | None]:
-        """Return the windows to which an epoch applies the rules, and the windows that rest after the epoch (or None).
+        """Return the windows to which an epoch's rules apply, and the windows that rest after the epoch.
 
-        With `by_key`, a record touches all windows of its key; otherwise it touches only the windows that contain it.
+        If no window rests, the second result is None. If `by_key` is true, a record touches all windows of its key.
+        Otherwise, a record touches only the windows that contain it.
         """
         if (resting := state.resting) is None:
             return state.windows, None
@@ -124,27 +129,33 @@ class RestingWindows:
         return state.windows.unionByName(taken), resting.less(taken, count)
 
     def every(self, state: OpenWindows) -> DataFrame:
-        """Return all open windows, resting or not. Only the columns that the caller uses are read from files."""
+        """Return all open windows, including resting windows.
+
+        Only the columns that the caller uses are read from files.
+        """
         if state.resting is None:
             return state.windows
         return state.windows.unionByName(self.files.live(state.resting))
 
     def begin(self) -> None:
-        """Remove the files of the previous state, and the files of streams that this fold's lease has fenced off."""
+        """Remove the files of the fold's previous state, and of earlier streams.
+
+        This fold's lease has fenced off the earlier streams.
+        """
         self.close()
         if self._streams:
             self.files.drop_others()
 
     def close(self) -> None:
-        """Remove the files, and free the frames of windows that were taken out of the files."""
+        """Remove the files, and free the data frames of windows that were taken out of the files."""
         self.files.close()
-        # The first call only retires the frames; the second call frees them.
+        # The first call of `_release` only retires the data frames; the second call frees them.
         self._release()
         self._release()
         self._settled = None
 
     def _rest(self, state: OpenWindows, there: int) -> OpenWindows:
-        """Move a state's windows to files, except the windows that the next epoch changes even without a record."""
+        """Move a state's windows to files, except the windows that the next epoch changes even without a new record."""
         goes, resting, names = state.windows, state.resting, state.windows.columns
         stay, count = self._none(), _nothing
         if self._outlook is Outlook.SAME and state.clock is not None:
@@ -158,9 +169,9 @@ class RestingWindows:
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
-        """Return the window end from which on an epoch changes resting windows only through records.
+        """Find the window end from which on an epoch can change a resting window only if the window has a new record.
 
-        Returns None if the epoch may change any resting window without a record.
+        Returns None if the epoch may change any resting window without a new record.
         """
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:
@@ -171,7 +182,7 @@ class RestingWindows:
         return passed if stays(self.pipeline, times) else None
 
     def _standing(self, state: OpenWindows) -> DataFrame:
-        """Return the clock's row for an epoch that follows `state` and in which no time passes."""
+        """Return the clock's row for an epoch that would follow `state` immediately, without any time passing."""
         assert state.clock is not None
         again = replace(state.clock, signals=())
         return self.spark.sql(clock_row(self.pipeline, state.clock, again, state.generation))
@@ -184,8 +195,9 @@ class RestingWindows:
         return replace(resting, taken=(frame,), counts=(count,))
 
     def _release(self, *more: DataFrame) -> None:
-        """Free the frames that an earlier call retired; then retire `more` and the frames of windows taken out since.
+        """Free the data frames that the previous call retired, and then retire more data frames.
 
+        The newly retired frames are `more` and the frames of the windows that epochs took out since the previous call.
         A retired frame is kept until the next call, because an epoch that was computed but not published may be folded
         again from a state that needs the frame.
         """

@@ -1,1 +1,1 @@
-"""Read and write table rows on Spark: a log's rows as declared, a branch's rows, and ledger rows of replayed epochs."""
+"""Read and write table rows on Spark: a log's declared columns, a branch's rows, and ledger rows of replayed epochs."""

@@ -1,4 +1,7 @@
-"""Read a table's rows at a snapshot, and append rows to a writer's branch in a commit with snapshot properties (X2)."""
+"""Read a table's rows at a snapshot, and append rows to a writer's branch of a table (rule X2).
+
+The commit that appends the rows sets properties of the new snapshot.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,23 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.column_names import current_columns
 
 _TRIES = 10
-"""The maximum number of attempts of a write that conflicts with commits to other branches of the table."""
+"""The maximum number of attempts to write to a branch.
+
+An attempt is repeated if a commit to another branch of the table conflicts with the write.
+"""
 
 _OVERTAKEN = "older than last sequence number"
-"""The words in a REST catalog's error message if another branch of the table got a commit first."""
+"""A part of a REST catalog's error message if a commit to another branch of the table came first."""
 
 T = TypeVar("T")
 
 
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at_once: bool = False) -> None:
-    """Append rows to a branch in one commit; `properties` become properties of the new snapshot.
+    """Append rows to a branch in one commit. `properties` become properties of the new snapshot.
 
-    By default, a task sorts its rows by partition and by the table's order, so it has only one file open at a time.
-    With `at_once`, a task writes rows in the order in which they arrive, with one open file per partition. That saves
-    sorting the rows, which takes half the time of writing many rows.
+    By default, a task sorts its rows by partition and by the table's sort order, so the task has only one file open at
+    a time. If `at_once` is true, a task writes rows in the order in which the rows arrive, with one open file per
+    partition. This saves sorting the rows, which takes half the time of writing many rows.
     """
     writer = rows.writeTo(branch.open_for_spark()).option("fanout-enabled", str(at_once).lower())
     if at_once:
@@ -38,9 +44,9 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
 
 
 def beside_others(write: Callable[[], T]) -> T:
-    """Call a function that writes to a branch; call it again if another branch of the table got a commit meanwhile.
+    """Call a function that writes to a branch. Call it again if a commit to another branch of the table came first.
 
-    Returns the function's result. Iceberg itself retries such a write, except if a REST catalog refuses the commit with
+    Returns the function's result. Iceberg itself retries such a write, unless a REST catalog refuses the commit with
     status 400.
     """
     for left in reversed(range(_TRIES)):
@@ -53,7 +59,7 @@ def beside_others(write: Callable[[], T]) -> T:
 
 
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
-    """Read a table's rows as of a snapshot."""
+    """Read a table's rows at a snapshot."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
     rows = reader.load(lake.identifier(table))
     items = None if snapshot is None else current_columns(lake.table(table), snapshot)

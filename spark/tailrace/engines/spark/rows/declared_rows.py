@@ -1,4 +1,4 @@
-"""Read a log's rows with the declared columns, even if the columns were renamed (`lake.schema.column_names`)."""
+"""Read a log's rows with the declared column names, even if columns were renamed (`lake.schema.column_names`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def log_relation(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
-    """Return the relation of a log's rows, at `snapshot` if that is given."""
+    """Return a relation of a log's rows, with the columns that the log declares.
+
+    If `snapshot` is None, the log's current snapshot is read.
+    """
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
     items = _items(lake, log, {field.name: type_name(field.field_type) for field in fields})
@@ -23,15 +26,15 @@ def log_relation(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
-    """Convert a frame of the log's table to the column names and types that the log declares."""
+    """Convert a data frame of the log's table to the column names and types that the log declares."""
     items = _items(lake, log, {field.name: field.dataType.simpleString() for field in rows.schema.fields})
     return rows if items is None else rows.selectExpr(*items)
 
 
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
-    """Return the items that select the declared columns from the columns that are present.
+    """Return the SQL select-list items that convert the columns of `present` to the columns that the log declares.
 
-    Returns None if the present columns are as declared.
+    Returns None if the columns of `present` already have the declared names and types.
     """
     declared = declared_types(log)
     if all(present.get(name) == type for name, type in declared.items()):
@@ -44,9 +47,10 @@ def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None
 
 
 def as_live(lake: Lake, table: str, rows: DataFrame) -> DataFrame:
-    """Rename the columns of a frame to their present names in a table; return the frame itself if its names fit.
+    """Rename the columns of a data frame to the current names of the table's columns.
 
-    If the table has no such column any more, the column keeps its name, so the error of the write has that name.
+    If the names are already current, the data frame itself is returned. If the table no longer has a column, the column
+    keeps its name, so the error that the write raises contains this name.
     """
     loaded = lake.table(table)
     names = match_names(loaded, rows.columns, {field.name for field in loaded.schema().fields})

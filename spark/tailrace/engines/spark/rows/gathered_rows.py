@@ -20,7 +20,10 @@ BATCH = 8
 
 
 class SparkGathering:
-    """A table of the lake that collects ledger rows; if its writer crashes, maintenance removes the table."""
+    """A table of the lake that collects ledger rows.
+
+    If the process that writes the table crashes, maintenance removes the table.
+    """
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         contract = ledger_contract(pipeline)
@@ -37,7 +40,8 @@ class SparkGathering:
     def settle(self) -> None:
         if not self._waiting:
             return
-        # Until now, only the bundles have been computed. This write also computes the steps of all waiting epochs.
+        # Until now, only the bundles of the waiting epochs have been computed. This write also computes the epochs'
+        # steps.
         reduce(DataFrame.unionAll, (rows for rows, _ in self._waiting)).writeTo(self.relation).append()
         for _, before in self._waiting:
             before.forget()

@@ -1,1 +1,1 @@
-"""Run work in the executors' Python, and move rows between Spark's processes and this process."""
+"""Run Python code on Spark's executors, and move rows between Spark's processes and this process."""

@@ -1,4 +1,4 @@
-"""Move rows between this process and Spark. No row is lost, and the driver's heap does not overflow."""
+"""Move rows between this process and Spark, without losing rows and without filling the driver's heap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The setting that Spark names in the error for results that are larger than the driver accepts."""
+"""The setting whose name is in Spark's error message if a job's results are larger than the driver accepts."""
 
 
 def arrow_of(frame: DataFrame) -> pa.Table | None:
@@ -27,8 +27,9 @@ def arrow_of(frame: DataFrame) -> pa.Table | None:
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Convert an Arrow table to a Spark data frame.
 
-    PySpark drops the rows after two empty chunks, or after an empty chunk that is not the first chunk. It fails on a
-    table without chunks. So PySpark gets only chunks that have rows, or a single empty chunk.
+    PySpark drops the rows that follow two empty chunks, or an empty chunk that is not the table's first chunk. PySpark
+    also fails on a table without chunks. Therefore only chunks with rows, or a single empty chunk, are passed to
+    PySpark.
     """
     full = [batch for batch in rows.to_batches() if batch.num_rows]
     return spark.createDataFrame(pa.Table.from_batches(full, rows.schema) if full else rows.schema.empty_table())

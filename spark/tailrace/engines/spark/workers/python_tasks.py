@@ -1,8 +1,9 @@
-"""Run work in the executors' Python: one task per part, with little overhead.
+"""Run Python code on Spark's executors, in one task per part of the work and with little overhead.
 
-Between two tasks, Spark's worker does two slow things. It searches all objects of the imported packages for garbage,
-and it reads the directories of all archives on its path again, with thousands of entries. The two things take 0.2 s and
-0.25 s. At its end, each task here takes steps that save the next task this work.
+Between two tasks, Spark's Python worker does two slow things. It searches all objects of the imported packages for
+garbage, which takes 0.2 s. It also reads the directories of all archives on its path again. These directories have
+thousands of entries, so this takes 0.25 s. At its end, each task of this module prepares the worker, so the worker does
+not repeat this work before the next task.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Found = TypeVar("Found")
 
 
 def over_batches(function: OverBatches) -> OverBatches:
-    """Wrap a function for `mapInArrow` so that the end of its task prepares the worker for a fast next task."""
+    """Wrap a function for `mapInArrow`, so that each task, at its end, prepares the worker for a fast next task."""
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -43,7 +44,7 @@ def over_batches(function: OverBatches) -> OverBatches:
 
 
 def over_group(function: Callable[..., pa.Table], *tables: pa.Table) -> pa.Table:
-    """Call a function on the tables of a group, and then prepare the worker for a fast next task."""
+    """Call a function on the tables of a group. Then prepare the worker for a fast next task."""
     try:
         return function(*tables)
     finally:
@@ -54,9 +55,9 @@ def hurry_the_next() -> None:
     """Prepare this worker process for a fast next task, and release unused memory. Each task calls this at its end.
 
     Between two tasks, Spark calls `importlib.invalidate_caches` and `gc.collect`. `importlib.invalidate_caches` reads
-    the directory of each archive from which Python has imported a module, so the archives are removed from the cache
-    until the next import. `gc.collect` searches all objects that are not frozen, so the objects are frozen. Arrow keeps
-    freed memory: 180 MB after it has written 64 MB of records. Other processes need that memory.
+    the directory of each archive in Python's importer cache, so this function removes the archives from that cache.
+    `gc.collect` searches all objects that are not frozen, so this function freezes the objects. Arrow keeps freed
+    memory: 180 MB after it has written 64 MB of records. Other processes need that memory.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -67,7 +68,7 @@ def hurry_the_next() -> None:
 
 @cache
 def _set_aside() -> None:
-    """Freeze the objects of this process, so `gc.collect` skips them; most are objects of imported packages."""
+    """Freeze this process's objects, most of which belong to imported packages, so `gc.collect` skips them."""
     gc.collect()
     gc.freeze()
 
@@ -76,10 +77,10 @@ def for_each(
     spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:  # fmt: skip
-    """Call a function on each part, one task per part in the executors' Python; return the results as one data frame.
+    """Call a function on each part, with one Python task per part on the executors.
 
-    All work in the executors' Python goes through this function, because Spark starts separate Python processes for
-    each kind of call.
+    The results are returned as one data frame. All Python code on the executors is run by this function, because Spark
+    starts separate Python processes for each kind of call.
     """
 
     def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,9 +94,9 @@ def for_each(
 def call_results(
     spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Found]
 ) -> list[Found] | None:
-    """Call a function on each part, one task per part in the executors' Python; return the results as a list.
+    """Call a function on each part, with one Python task per part on the executors.
 
-    Returns None if a task failed.
+    Returns the list of the results, or None if a task failed.
     """
 
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -113,11 +114,11 @@ def fetch_shares(
     spark: SparkSession, parts: Sequence[Sequence[str]],
     call: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]], schema: pa.Schema, most: int,
 ) -> FetchedShares | None:  # fmt: skip
-    """Call a function on each part on the executors, and fetch the resulting batches, each with its share's number.
+    """Call a function on each part on the executors, and fetch the resulting batches together with their share numbers.
 
     Returns None if the results exceed `most` bytes, or are larger than the driver accepts from one job. The batches
-    pass through the JVM as compressed bytes. The JVM would convert rows to objects and back to bytes, which would need
-    more heap.
+    pass through the JVM as compressed bytes. Otherwise the JVM would convert rows to objects and back to bytes, which
+    would need more heap.
     """
 
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -132,7 +133,7 @@ def fetch_shares(
 
 @dataclass(frozen=True)
 class FetchedShares:
-    """Rows that this process has fetched from executors, divided into shares.
+    """Rows that this process has fetched from executors. The rows are divided into shares.
 
     A share stays compressed until it is read.
     """
@@ -141,7 +142,7 @@ class FetchedShares:
     schema: pa.Schema
 
     def shares(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the number and the rows of each share that has rows."""
+        """Yield each share that has rows, as a pair of the share's number and a table of the share's rows."""
         for share in sorted(pc.unique(self.answers["share"]).to_pylist()):
             yield share, self.rows(pc.equal(self.answers["share"], share))
 
@@ -152,8 +153,9 @@ class FetchedShares:
 
 
 _PACKED = pa.schema({"share": pa.int64(), "rows": pa.binary(), "size": pa.int64()})
-"""The schema in which an executor sends batches to the driver: the share, the compressed rows, and the rows' size in
-bytes.
+"""The schema in which an executor sends batches to the driver.
+
+The columns are the number of the share, the compressed rows, and the size of the uncompressed rows in bytes.
 """
 
 
@@ -172,10 +174,10 @@ def _unpacked(written: pa.Buffer) -> pa.RecordBatch:
 
 
 def try_on_executors(job: Callable[[], Found]) -> Found | None:
-    """Run a job in the executors' Python; return its result, or None if the job fails.
+    """Run a Spark job that uses Python workers on the executors. Returns the job's result, or None if the job fails.
 
-    A job fails, for example, if an executor lacks this package or enough memory; then Spark itself has to do the work.
-    Raises the error of a job that was cancelled.
+    For example, a job fails if an executor lacks this package or enough memory. Spark itself then has to do the work.
+    If a job was cancelled, its error is raised.
     """
     try:
         return job()
@@ -186,9 +188,9 @@ def try_on_executors(job: Callable[[], Found]) -> Found | None:
 
 
 def files_in_parts(files: Sequence[str], sizes: Sequence[int], cores: int, part: int) -> list[list[str]]:
-    """Split a list of files, in order, into parts for tasks.
+    """Split a list of files into parts for tasks, without changing the order of the files.
 
-    There are a few parts per core, or more parts if each part would otherwise be larger than about `part` bytes.
+    There are a few parts per core. If these parts would be larger than about `part` bytes, there are more parts.
 
     >>> files_in_parts(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, part=5)
     [['a'], ['b'], ['c'], ['d']]

@@ -1,8 +1,8 @@
-"""Start Spark's Python workers: Spark runs this module instead of pyspark's daemon, and it forks the workers.
+"""Start Spark's Python workers. Spark runs this module instead of pyspark's daemon, and this module forks the workers.
 
 The module imports what most tasks need before it forks a worker, so all workers share the memory of these imports.
 Spark ends workers that have been idle for a minute. With Unix domain sockets, a worker of pyspark's own daemon would
-print a stack trace to the terminal when Spark ends it.
+print a stack trace to the terminal when Spark ends the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def worker(sock: Any, authenticated: bool) -> int:
 
 
 _IMPORTED = ("tailrace.engines.spark.workers.worker_queries", "tailrace.lake.catalog.data_files")
-"""The modules that most workers' tasks import, other than pyspark's own modules, which are already imported here."""
+"""The modules that most tasks of the workers import.
+
+pyspark's modules are left out, because this module already imports them.
+"""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Answer a query over a log's files with DuckDB in the executors' Python, in a third of the time that Spark needs.
+"""Run a query over a log's files with DuckDB in Python workers on the executors.
 
-Each task answers the query over some of the files. The caller has to combine the tasks' answers.
+This takes a third of the time that Spark itself needs. Each task runs the query over some of the files. The caller has
+to combine the tasks' results.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
 
 PART = 32 * 2**20
-"""The number of bytes of files per task, if there are enough files for all cores."""
+"""The approximate number of bytes of files per task, if there are enough files for all cores."""
 
 MEMORY = "256MB"
-"""DuckDB's memory limit in one task. Beyond the limit, DuckDB spills to disk."""
+"""DuckDB's memory limit in one task. If a query needs more memory, DuckDB spills to disk."""
 
 
 @dataclass(frozen=True)
 class LogFiles:
-    """Files of a log that contain exactly the declared rows and columns, with the files' paths and sizes in bytes.
+    """The paths and sizes of a log's files. The files contain exactly the rows and columns that the log declares.
 
-    `schema` is the schema of the log's table, and `io` are the properties of the storage that has the files.
+    The sizes are in bytes. `schema` is the schema of the log's table, and `io` contains the properties of the file
+    store.
     """
 
     paths: tuple[str, ...]
@@ -54,14 +56,20 @@ class LogFiles:
 
     @classmethod
     def of(cls, table: Table, files: Iterable[DataFile]) -> LogFiles:
-        """Make a `LogFiles` from files of a table; the files must contain exactly the declared rows and columns."""
+        """Build a `LogFiles` from files of a log's table.
+
+        The files must contain exactly the rows and columns that the log declares.
+        """
         each = list(files)
         paths, sizes = (tuple(getattr(file, name) for file in each) for name in ("file_path", "file_size_in_bytes"))
         return cls(paths, sizes, table.schema().as_arrow(), dict(table.io.properties))
 
     @classmethod
     def scanned(cls, lake: Lake, log: Log, where: Filter, snapshot: int | None) -> LogFiles | None:
-        """Return the files of a log that `where` selects, or None if some of them contain other rows or columns."""
+        """Return the files of a log that `where` selects.
+
+        Returns None if some of the files do not contain exactly the rows and columns that the log declares.
+        """
         table = lake.table(log.name)
         tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
         if not has_only_declared(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
@@ -70,11 +78,11 @@ class LogFiles:
 
     @property
     def worth(self) -> bool:
-        """True if the files are so large that it is worth starting Python on the executors for them."""
+        """True if the files are large enough that starting Python workers on the executors saves time."""
         return sum(self.sizes) >= WORTH
 
     def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame:
-        """Answer a query over each part of the files on the executors; return the answers as one data frame.
+        """Run a query over each part of the files on the executors, and return the results as one data frame.
 
         `relation` is the name of the log in the query's text.
         """
@@ -83,9 +91,9 @@ class LogFiles:
     def fetched(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, most: int
     ) -> pa.Table | None:
-        """Answer a query over each part of the files on the executors, and fetch the answers into this process.
+        """Run a query over each part of the files on the executors, and fetch the results into this process.
 
-        Returns None if the answers exceed `most` bytes, or are larger than the driver accepts from one job.
+        Returns None if the results exceed `most` bytes, or are larger than the driver accepts from one job.
         """
         asked = self._asked(text, relation, schema)
         found = fetch_shares(
@@ -96,7 +104,7 @@ class LogFiles:
     def fetched_shares(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, by: Sequence[str], most: int
     ) -> FetchedShares | None:
-        """Answer a query and fetch the answers like `fetched`, divided into shares by a hash of the columns `by`."""
+        """Run a query as `fetched` does, and fetch the results divided into shares by a hash of the columns `by`."""
         asked = self._asked(text, relation, schema)
         asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
         return fetch_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
@@ -104,12 +112,12 @@ class LogFiles:
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
     ) -> list[DataFile] | None:
-        """Answer a query over each part of the files, and write the answers to new files of a table.
+        """Run a query over each part of the files on the executors, and write the results to new files of a table.
 
         A new file has about `rows` rows.
 
-        Returns None if an executor fails. The files of the other executors are then in no commit, so maintenance
-        deletes them.
+        Returns None if a task on an executor fails. The files that other tasks wrote are then not committed, so
+        maintenance deletes them.
         """
         asked = self._asked(text, relation, table.schema().as_arrow())
         writing = partial(_write_answers, asked, DetachedTable.of(table), rows)
@@ -125,7 +133,7 @@ class LogFiles:
 
 
 def _write_answers(query: FileQuery, table: DetachedTable, rows: int, files: Sequence[str]) -> list[DataFile]:
-    """Answer a query over some files, and write the answers to new data files without committing them.
+    """Run a query over some files, and write the results to new data files without committing them.
 
     A new file has about `rows` rows.
     """
