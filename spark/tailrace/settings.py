@@ -106,7 +106,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_path)]
 def _form(pattern: str, expected: str) -> AfterValidator:
     """Return a validator that accepts a secret if the whole secret matches `pattern`.
 
-    `expected` is the error message.
+    If the secret does not match, `expected` is the error message.
     """
 
     def check(value: SecretStr) -> SecretStr:
@@ -173,8 +173,8 @@ class Settings(BaseSettings):
     sources. If None, the checkpoints are in the folder `_checkpoints` of the warehouse.
     """
     contracts: AbsolutePath = Path("iceberg_schemas")
-    """The folder of the contract files. If a table has no contract file, its contract is the contract that its
-    definition implies.
+    """The folder of the contract files. If a table has no contract file, its contract is derived from its
+    definition.
     """
     jars: AbsolutePath = Field(default_factory=_default_jars)
     """The folder of the pinned jars, into which `python -m tailrace.toolchain` downloads them."""
@@ -193,9 +193,9 @@ class Settings(BaseSettings):
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The maximum number of open windows of a definition that a stream on Spark keeps in the process of Spark's driver,
     while executors only aggregate the records. If None, the maximum is as many windows as fit into TAILRACE_MEMORY at
-    400 bytes each. If more windows are open, or if custom code computes the windows, executors keep all open windows.
-    If the definition has steps, or if a trigger that has finished may refuse records, executors keep the open windows
-    from the first large epoch on.
+    400 bytes each. If a definition has more open windows than this maximum, or if custom code computes the windows,
+    executors keep all open windows. If the definition has steps, or if a trigger that has finished may refuse records,
+    executors keep the open windows from the first large epoch on.
     """
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
     """The maximum number of a definition's open windows that all of Spark's executors together keep in memory. If more
@@ -237,11 +237,11 @@ class Settings(BaseSettings):
     ) = None
     """The token for the schema registry. The token is used instead of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
-    """The reaction of a stream of several logs to a source that fails: stop, or continue with the other sources until
-    the failed source is available again.
+    """How a stream of several logs reacts if the source of one log fails. With `stop`, the stream stops. With `go_on`,
+    the stream continues with the other sources until the failed source is available again.
     """
     poison: Literal["set_aside", "stop"] = "set_aside"
-    """The reaction of a stream to records with which an epoch fails at every attempt, and to a timer that fails. With
+    """How a stream reacts to records that make an epoch fail at every attempt, and to a timer that fails. With
     `set_aside`, the stream sets these records aside, rejects the failing timer, and continues. With `stop`, the stream
     stops.
     """
@@ -254,8 +254,8 @@ class Settings(BaseSettings):
     file in the folder.
     """
     log_format: Literal["json", "text"] | None = None
-    """The format of structured logs. If this setting is None, the format is text with `log_file` set; without
-    `log_file`, no structured logs are written.
+    """The format of structured logs. If this setting is None and `log_file` is set, the format is text. If both
+    settings are None, no structured logs are written.
     """
     log_file: AbsolutePath | None = None
     """The file to which structured logs are appended. If None, structured logs are written to standard error."""
@@ -281,17 +281,17 @@ class Settings(BaseSettings):
     """The maximum duration of a query that `tailrace serve` runs. A query that takes longer is cancelled."""
 
     small_files: Annotated[int, Field(ge=0, le=1000)] = 20
-    """The number of small files in one partition of a table at which a running stream merges these files. With 0 or 1,
-    a stream never merges files and leaves them to `tailrace maintain`.
+    """The number of small files in a partition of a table at which a running stream merges the small files of this
+    partition. With 0 or 1, a stream never merges files and leaves them to `tailrace maintain`.
     """
     most_snapshots: Annotated[int, Field(ge=20)] = 500
-    """The number of snapshots of a table at which a running stream removes the oldest snapshots."""
+    """The number of snapshots at which a table is trimmed. If a table has at least this number of snapshots, a running
+    stream removes the table's oldest snapshots.
+    """
     keep_snapshots: Age = timedelta(days=1)
     """The age up to which `tailrace maintain` keeps the earlier snapshots of a table, such as `12h` or `7d`."""
     keep_leftovers: Age = timedelta(days=7)
-    """The age at which `tailrace maintain` treats an unfinished run as dead and removes what the run has left
-    behind.
-    """
+    """The age at which `tailrace maintain` treats an unfinished run as dead and removes the remains of this run."""
     keep_orphans: Annotated[Age, Field(ge=timedelta(days=1))] = timedelta(days=3)
     """The age at which `tailrace maintain` deletes files that no snapshot names. Younger files may belong to a commit
     in progress.

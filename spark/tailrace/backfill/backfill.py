@@ -90,9 +90,9 @@ def backfill_stages(
     computed from the current rows in the ledger of that join or map. If any stage cannot be backfilled, no stage is
     changed. The range of an earlier stage starts early enough to include all windows that the next stage needs for its
     range. So each stage is computed from the answers that the previous stage has after the previous stage's run. Open
-    windows of a later stage are computed from the answers that this stage has already read. In the stream's next epoch,
-    the later stage's open windows receive the corrections of the previous stage's open windows (X4).
-    `corrections.stages_behind` finds windows outside of the range that lack a correction. Computations are not
+    windows of a later stage are computed from the previous stage's answers that the later stage has already read. In
+    the stream's next epoch, the later stage's open windows receive the corrections of the previous stage's open windows
+    (X4). `corrections.stages_behind` finds windows outside of the range that lack a correction. Computations are not
     backfilled.
 
     `begun` is called with each session before anything is computed in the session. If DuckDB runs out of memory or disk

@@ -2,7 +2,7 @@
 
 The backfill borrows the ledger's lease at an epoch boundary, so that the ledger does not change in the meantime: the
 stream continues to land records, but does not commit the epoch that it has folded. The backfill computes the windows
-from all records that the log has up to the ledger's epoch; the log may be filled by a source or by another definition.
+from all records that the log has up to the ledger's epoch. This log may be filled by a source or by another definition.
 The backfill compares the computed windows with the open state and the answers (`open_windows_correction`). In one
 commit, the backfill writes panes, retractions and window states in a new generation, and returns the lease. The stream
 then restores its state from the ledger and folds the uncommitted epoch a second time.
@@ -36,7 +36,11 @@ from tailrace.sql.terms import Condition, Query
 
 
 def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
-    """Raise `BackfillError` if a later stage cannot apply corrections of this stage's open windows up to `last`."""
+    """Check that later stages can apply corrections of windows that are still open to the stream.
+
+    Raises `BackfillError` if a later stage cannot apply such corrections; the message contains `last`, the end of the
+    backfilled range.
+    """
     head = lake.head(ledger_name(pipeline.name))
     for stage in pipeline.stages:
         if stage.stamp is not None and (stage is not pipeline or ONWARD in head.properties):

@@ -27,7 +27,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 class OpenWindowsCorrection:
-    """The correction of one definition's open windows in one session, by native operations of the engine."""
+    """The correction of one definition's open windows in one session; native operations of the engine compute it."""
 
     def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
         self.session, self.pipeline, self.written = session, pipeline, written
@@ -46,7 +46,8 @@ class OpenWindowsCorrection:
         overlapping windows is compared if the window that was computed from the log for this group meets `meant`. If no
         window was computed from the log for a group, the group is compared if any of its windows meets `meant`.
 
-        The result has the columns of `ComparedRows.differences`, the columns of the state, and `remains`. In addition
+        The result has the columns of `ComparedRows.differences`, the columns of the state, and the column `remains`.
+        `remains` is True if the window was computed from the log and the stream can still reach the window. In addition
         to the usual values, `change` may be `state`, which means that only the state was wrong.
         """
         started = self._started(self._beside(computed, state, held, reached))
@@ -94,7 +95,8 @@ class OpenWindowsCorrection:
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
         """Select the current answers of the windows that meet `reached`.
 
-        If a window merged into another window and its answer is not retracted yet (V3), this answer is selected, too.
+        After a window has merged into another window, the answer of the merged window is selected, too, until it is
+        retracted (V3).
         """
         held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
@@ -176,7 +178,7 @@ class OpenWindowsCorrection:
 
         Windows that overlap, directly or through other windows, form a group. They are corrected together, because the
         state must never have two windows that overlap. A window that no stream can reach is a group by itself, unless
-        it merged into another window and its answer is not retracted yet.
+        the window merged into another window and the answer of the merged window is not retracted yet.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]
@@ -188,7 +190,7 @@ class OpenWindowsCorrection:
 
 
 class PythonCorrection(OpenWindowsCorrection):
-    """The correction of one definition's open windows by the model's Python code.
+    """The correction of one definition's open windows; the model's Python code computes it.
 
     This correction is used if a combiner of the definition merges accumulators in Python.
     """

@@ -1,8 +1,8 @@
 """The answers of a definition's stages over a range of the log; the answers of each stage are computed only once.
 
 A stage's answers are used by the backfill run of this stage and by the next stage. This module reads only the records
-that the last stage needs. The last stage's records include all records that the earlier stages need, because a stage
-needs records from as far back as the previous stage does, plus the length of its own windows.
+that the last stage needs. These records include all records that the earlier stages need, because each stage needs
+records from at least as far back in event time as the previous stage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class RangeAnswers:
         self._relations: dict[tuple[str, int], Relation] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
-        """Return a query for a stage's answers at an epoch of the log; `[first, last)` must lie within the whole range.
+        """Return a query for a stage's answers at an epoch of the log; `[first, last)` must lie within this object's
+        range.
 
         Answers that a later stage reads are computed at the first call. A result that is small enough is moved into
         this process (`Answering.brought`).
@@ -46,7 +47,9 @@ class RangeAnswers:
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def _read(self, stage: Answering, epoch: int, first: int, last: int) -> Relation:
-        """Return a parenthesized query for the input records of a stage that a range of the last stage needs."""
+        """Return a parenthesized query for those input records of a stage that are needed for a range of the last
+        stage.
+        """
         if stage.earlier is None:
             return range_records(self.ends, first, last, epoch)
         return stage.changed(all_of(self._all(stage.earlier, epoch)))
@@ -74,11 +77,11 @@ def range_records(answering: Answering, first: int, last: int, epoch: int) -> Re
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
-    """Return an event time, in microseconds, at or after which every session that ends after `first` begins.
+    """Return a lower bound, in microseconds, for the start times of all sessions that end after `first`.
 
     The function searches a span of event time that ends one gap after `first`. The start of the span is moved backwards
-    until no session that ends after `first` begins close to the start (within one gap). If a session continues beyond
-    the end of the span, its part in the span also ends after `first`.
+    as long as a session that ends after `first` begins within one gap of the span's start. If a session continues
+    beyond the end of the span, its part in the span also ends after `first`.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where

@@ -41,10 +41,11 @@ W = TypeVar("W", bound=Windowless)
 
 @dataclass(frozen=True)
 class Found:
-    """The differences that a run would write: a relation of windows or rows with their `change`, and counts by kind.
+    """The differences that a run would write: a relation of windows or rows, and the numbers of differences by kind.
 
-    In addition to a run's usual counts, `held` counts the windows of the range that have an answer. If the rows are
-    already written, `files` lists their files, which are not in a table yet; `changes` is then None.
+    The column `change` of the relation has the kind of each difference. In addition to a run's usual counts, `held`
+    counts the windows of the range that have an answer. If the rows are already written, `files` lists their files,
+    which are not in a table yet; `changes` is then None.
     """
 
     changes: Relation | None
@@ -201,8 +202,9 @@ class RangeBackfill(ABC, Generic[D]):
 
     @abstractmethod
     def reads(self) -> list[tuple[str, Filter]]:
-        """Return the tables to read for the range, and, for each table, a filter for the files that may have its
-        records.
+        """Return the tables to read for the range, each table with a filter.
+
+        The filter selects the files of the table that may contain records that the range needs.
         """
 
     @abstractmethod

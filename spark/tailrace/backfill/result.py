@@ -10,7 +10,10 @@ from tailrace.model.base.errors import TailraceError
 
 
 class BackfillError(TailraceError, RuntimeError):
-    """The error for a backfill that is impossible, or that is not possible yet. The backfill has changed nothing."""
+    """The error for a backfill that is impossible, or that is not possible yet.
+
+    A backfill that raises this error has changed nothing.
+    """
 
 
 @dataclass(frozen=True)

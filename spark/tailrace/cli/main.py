@@ -62,7 +62,7 @@ def _is_for_typer(error: Exception) -> bool:
 
 def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
     """Print an error message, and return the `typer.Exit` that ends the command."""
-    # This module is imported here, because only a command that fails needs it.
+    # The module `diagnosis` is imported here, because only a command that fails needs it.
     from tailrace.lake.upkeep.diagnosis import explain_error
 
     if debug:
@@ -89,7 +89,10 @@ _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for statu
 
 
 class _App(typer.Typer):
-    """The application that the console script runs, in a process that runs only this one command."""
+    """The typer application that the console script `tailrace` runs.
+
+    Before the application runs a command, it records that this process runs only this command.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         process.claim_process()
@@ -130,7 +133,7 @@ def _tailrace(
 
 
 def _stub() -> None:
-    """Stand in for a command in the help text; the command itself is loaded only when it is called."""
+    """Represent a command in the help text. The command itself is loaded only when a user calls it."""
 
 
 for _name, _command in COMMANDS.items():

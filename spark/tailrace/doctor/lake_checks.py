@@ -1,4 +1,4 @@
-"""Check the lake for `tailrace doctor`: the warehouse, the catalog, how it handles commits, and the commit times."""
+"""Check the lake for `tailrace doctor`: the warehouse, the catalog, the catalog's conflict check, and commit times."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
     """Check that the catalog refuses a commit to a scratch table if another commit has changed the table first.
 
     If a catalog accepts a commit that is based on an outdated version of a table, the table loses an earlier commit
-    without an error. Every guarantee of Tailrace therefore needs the refusal. `sweep` removes all files below an
+    without an error. Every guarantee of Tailrace therefore depends on this refusal. `sweep` removes all files below an
     address.
     """
     ours, theirs = Lake(settings), Lake(settings)

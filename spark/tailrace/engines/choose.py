@@ -38,7 +38,7 @@ _BYTES_A_ROW = 400
 _UNPACKED = 32
 """The bytes of memory that this process needs per byte of a file, if the records come from Spark.
 
-All copies of the records are included.
+This number includes all copies of the records.
 """
 
 
@@ -140,7 +140,8 @@ class EnginePolicy:
         """The maximum size in bytes of the records of one epoch in this process, or None for no maximum.
 
         Three epochs can be in memory at once: one being folded, one waiting, and one being read. If the settings name
-        Spark, this process reads an epoch only if Spark would need more time to plan how to read and land the epoch.
+        Spark, this process reads only small epochs: for a small epoch, Spark would need more time for planning than
+        this process needs to read and land the epoch.
         """
         if self.engine is None:
             return self.memory // 4
@@ -201,7 +202,7 @@ class EnginePolicy:
         return EngineChoice(Engine.SPARK, why)
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:
-        """Choose the engine of a run by the total size in bytes of the files that the run reads.
+        """Choose the engine of a run. The choice depends on the total size in bytes of the files that the run reads.
 
         A definition with steps that are written for Spark always runs on Spark.
         """

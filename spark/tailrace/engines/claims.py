@@ -2,8 +2,8 @@
 
 An epoch's claims are published before the epoch itself. If the process dies after it has published the claims and
 before it publishes the epoch, the ledger does not contain the claimed productions. The epoch is then folded again from
-the same state and the same records, and the published claims are recognized as this claimant's claims. A production
-that this claimant has claimed must still be written if it is missing from the ledger.
+the same state and the same records, and the published claims are recognized as claims of the same claimant. If the
+ledger lacks a production that this claimant has claimed, the production must still be written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Condition, Query, Relation
 
 SOONEST, LATEST = 0.05, 5.0
-"""The initial and the maximum time, in seconds, that a claimant waits after another claimant has committed first."""
+"""The initial and the maximum waiting time, in seconds, before a claimant retries.
+
+A claimant retries if another claimant has committed first.
+"""
 
 Known: TypeAlias = Callable[[int | None, int], Relation]
 """A function that looks up the claims of a registry.
@@ -100,7 +103,7 @@ class Claiming:
         self.registry.close()
 
     def _wanted(self, session: Session, rows: Relation) -> _Wanted:
-        """Compute the productions to claim, and number the productions with the same id from 1."""
+        """Compute the productions to claim. Productions that have the same id are numbered 1, 2, 3, and so on."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -108,9 +111,10 @@ class Claiming:
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
-        """Claim the ids that no claimant has.
+        """Claim those of an epoch's ids that no claimant has claimed yet.
 
-        Returns a relation of the ids that may be output, and True if all of the epoch's ids may be output.
+        Returns two values: a relation of the ids whose productions may be output, and a boolean that is true if this
+        relation contains all ids of the epoch.
         """
         ours = Relation("")
         for attempt in stamina.retry_context(
@@ -129,7 +133,8 @@ class Claiming:
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
-        """Claim the ids that no claimant has, and return a relation of all ids that this claimant has.
+        """Claim those of an epoch's ids that are not claimed yet. Return a relation of the ids that this claimant has
+        claimed.
 
         The column `claimed` is true for an id that this claimant had claimed before this call. Raises `MovedError` if
         another claimant committed in the meantime.
@@ -165,8 +170,8 @@ class Claiming:
 class KeySide(Side[Records, State, Consumed, Stepped], Protocol[Records, State, Consumed, Stepped]):
     """The interface through which a fold runs a computation on an engine.
 
-    The state consists of the states of the computation's keys. Computations have no triggers, so `due` gets no periods
-    or delays.
+    The state consists of the states of the computation's keys. Computations have no triggers, so a caller passes no
+    periods and no delays to `due`.
     """
 
     def settled(self, stepped: Stepped, claiming: Claiming, epoch: int) -> Stepped:

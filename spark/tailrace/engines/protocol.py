@@ -1,4 +1,4 @@
-"""The interface between a fold and an engine: records of a bundle, state, step, and rows for the ledger."""
+"""The interface between a fold and an engine, and the types of the data that the fold and the engine exchange."""
 
 from __future__ import annotations
 
@@ -196,7 +196,8 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
         """Return the state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> State:
-        """Restore the state as it was after the epoch of `clock`, from the partials in the ledger's `snapshot`.
+        """Restore the state as it was after the epoch of `clock`. The partials are read from the ledger's snapshot
+        `snapshot`.
 
         The snapshot must contain the partials of the clock's epoch.
         """
@@ -217,7 +218,7 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
         """Return the upper limit of a later stage's watermark after this state's epoch, in microseconds (rule T3)."""
 
     def due(self, state: State, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """Return the processing time, in microseconds, at which a window or timer may fire without a new record.
+        """Return the next processing time, in microseconds, at which a window or timer may fire without a new record.
 
         Returns None if no window or timer can fire without a new record. `periods` and `delays` are the periods and
         delays of the pipeline's trigger.

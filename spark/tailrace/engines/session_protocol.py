@@ -30,7 +30,7 @@ OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
 Together: TypeAlias = Callable[[Relation], Query]
-"""A function that writes a query. The query combines the results that another query returned for separate parts of the
+"""A function that returns a query. The query combines the results that another query returned for separate parts of the
 records.
 """
 
@@ -142,7 +142,7 @@ class Session(Protocol):
         """
 
     def side(self, pipeline: Pipeline) -> AnySide:
-        """Open the `Side` of a pipeline's stage. The `Side` accepts the bundles that `bundles` yields."""
+        """Create the `Side` of a pipeline's stage. The `Side` accepts the bundles that `bundles` yields."""
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
         """Yield one bundle for each epoch in `epochs`: the query's rows that have this epoch in the column `_epoch`."""

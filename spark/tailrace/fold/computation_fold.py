@@ -22,8 +22,8 @@ from tailrace.model.definition.context import ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    Each commit records the upper limit of the readers' watermark. It is recorded even if the computation has no
-    readers, because users also look at this limit.
+    Each commit records the upper limit of the readers' watermark. This limit is recorded even if the computation has no
+    readers, because users also look at the limit.
     """
 
     side: KeySide[Any, Any, Any, Any]
@@ -37,7 +37,8 @@ class ComputationFold(LedgerFold):
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
         """Return the productions of an epoch for the computation's readers.
 
-        Strong productions are read from the ledger. Weak productions are computed again.
+        If the computation declares `productions="strong"`, the productions are read from the ledger. If it declares
+        `productions="weak"`, the productions are computed again.
         """
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
@@ -67,7 +68,7 @@ class ComputationFold(LedgerFold):
         return self.side.settled(stepped, self.claiming, clock.epoch)
 
     def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
-        # A computation has no generations, because no run ever recomputes a part of it.
+        # A computation has no generations, because no backfill ever recomputes a part of a computation's output.
         return replace(super()._result(counts, clock), generation=None, token=None)
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:

@@ -76,7 +76,7 @@ class PassedEpoch:
 
 
 def passed_again(side: AnySide, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-    """Return an epoch of a definition for the definition's readers, from the ledger.
+    """Read an epoch of a definition from the definition's ledger, in the form that the definition's readers receive.
 
     `side` is the definition's engine side. `there` is the epoch's commit. If `there` is None because the commit is
     gone, the readers' watermark stays as it is until the next epoch.

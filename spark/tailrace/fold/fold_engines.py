@@ -68,16 +68,19 @@ class StreamEngines:
         return side if choice is None else self.spark.side_taking(definition, choice, bundle, state)
 
     def having(self, bundles: Iterable[BundleRecords]) -> DuckEngine | SparkEngine:
-        """Return the engine that can process these bundles: DuckDB if all of them are in this process, else Spark."""
+        """Return the engine that can process these bundles: DuckDB if all bundles are in this process, otherwise
+        Spark.
+        """
         return self.duck if all(isinstance(bundle, pa.Table) for bundle in bundles) else self.spark
 
     def read(self, log: Log, after: int, until: int) -> BundleRecords:
-        """Read the records of a log from the epochs after `after` up to `until`, with an engine that suits the records'
-        size.
+        """Read a log's records from the epochs after `after` up to `until`; the size of the records determines the
+        engine.
         """
         where = every(above("_epoch", after), at_most("_epoch", until))
         files = [task.file for task in self.lake.table(log.name).scan(row_filter=where).plan_files()]
-        # The files' sizes alone would mislead, because repeated values take almost no space in files.
+        # The number of records is also considered, because repeated values take almost no space in files, but much
+        # space in memory.
         rows_take = row_bytes(log, "") * sum(file.record_count for file in files)
         size = max(PACKED * sum(file.file_size_in_bytes for file in files), rows_take)
         return (self.duck if self.policy.reads(size) else self.spark).read(log, after, until)

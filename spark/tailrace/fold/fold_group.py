@@ -1,4 +1,4 @@
-"""Fold the log's epochs with all folds of a process; each fold runs after the folds whose output it reads.
+"""Run all folds of a process on each epoch of the logs; each fold runs after the folds whose output it reads.
 
 If another process takes the lease of one ledger, the stream drops this ledger's fold and the folds that read it, and
 continues with the other folds. So definitions can be added, changed and removed while a stream runs.
@@ -60,8 +60,8 @@ class FoldGroup(Sequence[LedgerFold]):
     `logs` are the logs that the definitions read from sources; an epoch covers all of these logs. `landing` is the
     lease of the first log, if the stream lands the logs. If `alone` is True, this process folds only the given
     definitions. Other processes fold the earlier definitions, and this process reads their output from their ledgers.
-    If a fold loses its lease to a process that folds from the log, the fold is dropped. If a fold loses its lease to
-    another stream, the whole process is fenced off.
+    If a process that does not land the logs takes the lease of a fold, the fold is dropped. If another stream takes the
+    lease of a fold, the whole process is fenced off.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class FoldGroup(Sequence[LedgerFold]):
     def _dropping(self, fold: LedgerFold) -> Iterator[None]:
         """Drop the fold, without raising the error, if the `with` block fails because the fold's lease is lost.
 
-        Raises `FencedError` if the whole process is fenced off, and any other error of the block.
+        Raises `FencedError` if the whole process is fenced off. Any other error of the block is raised again.
         """
         try:
             yield
@@ -143,7 +143,7 @@ class FoldGroup(Sequence[LedgerFold]):
             if self.landing_lease is not None:
                 self.landing_lease.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
-                    # Another stream, which started at the same time, has taken the fold's lease. That stream was then
+                    # Another stream, which started at the same time, took the fold's lease. That other stream was then
                     # fenced off from the log.
                     raise lost from error
             self._drop(fold, lost)
@@ -234,7 +234,8 @@ class FoldGroup(Sequence[LedgerFold]):
                 one.close()
 
     def leap(self, last: int) -> None:
-        """Fold all epochs up to `last` that a ledger lacks, as a single epoch with the clock of `last`.
+        """For each ledger, fold the epochs up to `last` that the ledger lacks, as a single epoch with the clock of
+        `last`.
 
         The division of records into epochs does not change the answers (rule L1), but it changes the panes. Use this
         method only for ledgers that are being built and that nobody reads yet.
@@ -289,7 +290,7 @@ class FoldGroup(Sequence[LedgerFold]):
                 yield MissedEpoch(epoch, results, time.perf_counter() - started, phases.seconds)
 
     def _drop(self, fold: LedgerFold, lost: FencedError) -> None:
-        """Drop a fold and the folds that read its output. Their staged epochs are not published."""
+        """Drop a fold and the folds that read its output. The staged epochs of the dropped folds are not published."""
         name = fold.definition.name
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
         for one in dropped:

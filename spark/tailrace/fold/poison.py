@@ -22,8 +22,8 @@ from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 
 MOST = 20
-"""The maximum number of records of one epoch that are set aside. If more records fail, the fault is not in the
-records.
+"""The maximum number of records of one epoch that are set aside. If more records fail, the records are not considered
+to be the cause.
 """
 
 LARGEST = 1_000_000
@@ -87,12 +87,12 @@ def may_be_of_records(error: Exception) -> bool:
 def find_poison(
     rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
 ) -> dict[Row, Exception] | None:
-    """Find the faulty records in `rows`, and the error that each one causes. All other records can be folded.
+    """Find the faulty records in `rows`, and the error that each faulty record causes. All other records can be folded.
 
-    `by` are the columns that identify a record. `failed` folds some records and returns the error, or None if there is
-    no error. Some records fail only together with other records. These records are found, too, because each part is
-    folded together with all records that were good so far. Returns None if the records are not the cause: the epoch
-    fails even without records, or more than `MOST` records fail.
+    `by` are the columns that identify a record. The function `failed` folds the records that are passed to it; it
+    returns the error, or None if there is no error. Some records fail only together with other records. These records
+    are found, too, because each part is folded together with all records that were good so far. Returns None if the
+    records are not the cause: the epoch fails even without records, or more than `MOST` records fail.
     """
     if rows.num_rows > LARGEST or failed(rows.slice(0, 0)) is not None:
         return None

@@ -93,10 +93,10 @@ class _World:
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Generate about `rate` views per second for `length` microseconds from `first` on, sorted by `known`.
 
-    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and the ad's `advertiser`. `watched` is the number
-    of seconds that the viewer watched, out of the ad's `length`, and `rate` is the price per second. `at` is the time
-    at which the view began (the event time), and `known` is the time at which the record becomes known. Views that
-    become known after the end of the range are included.
+    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and the ad's `advertiser`. In a record, `watched` is
+    the number of seconds that the viewer watched, `length` is the length of the ad in seconds, and `rate` is the price
+    per second. `at` is the time at which the view began (the event time), and `known` is the time at which the record
+    becomes known. Views that become known after the end of the range are included.
 
     >>> made = ads(rate=5, length=60_000_000, seed=1, first=0)
     >>> made == ads(rate=5, length=60_000_000, seed=1, first=0), made != ads(rate=5, length=60_000_000, seed=2, first=0)

@@ -31,13 +31,13 @@ def land(
     """Write deliveries to files in a folder, with one file for every `every` microseconds of delivery time.
 
     If there are several logs, each log has its own subfolder. `instants` names the columns whose values are instants;
-    these values are written as text. The bytes of the files depend only on the deliveries. A file appears atomically.
-    The name of a file is the start of its interval. `wait` is called with the end of each interval (in microseconds)
-    before the files of that interval appear, so that the caller can wait until that time.
+    these values are written as text. The bytes of the files depend only on the deliveries. Each file appears
+    atomically. The name of a file is the start time of its interval. `wait` is called with the end of each interval (in
+    microseconds) before the files of that interval appear, so that the caller can wait until that time.
 
     Spark orders files by their modification times, and ignores files that are a week older than the newest file.
-    Without `wait`, this function therefore sets the modification times: for each minute between the intervals of two
-    files, their modification times differ by one second.
+    Without `wait`, this function therefore sets the modification times. If the intervals of two files are one minute
+    apart, the modification times of these files are one second apart.
     """
     folders = {one.log: folder / (one.log or "") for one in deliveries} or {None: folder}
     for one in folders.values():

@@ -108,9 +108,9 @@ def landing_cuts(
 ) -> list[datetime]:
     """List the cuts, which are the instants at which files end: one cut per `every`, and finer cuts around `fine_day`.
 
-    The fine cuts run from the start of `fine_day` (UTC) until 12 hours after its end. Records that are late for the
-    last windows of `fine_day` become known in New York's evening, which is already the next day in UTC. The first cut
-    is `first` + `every`, and the last cut is `last`.
+    The fine cuts run from the start of `fine_day` (UTC) until 12 hours after the end of `fine_day`. Records that are
+    late for the last windows of `fine_day` become known in New York's evening, which is already the next day in UTC.
+    The first cut is `first` + `every`, and the last cut is `last`.
 
     Raises:
         FlightsError: an empty range, a step that is not positive, or a fine day outside of the range.
@@ -132,16 +132,16 @@ def landing_cuts(
 def write_files(records: pd.DataFrame, folder: Path, cuts: Sequence[datetime]) -> list[Path]:
     """Write flights to files for a stream, with one file per interval between `cuts`; return the paths in order.
 
-    `records` are the flights that `load` returns. A file contains the flights that became known from the previous cut
-    (inclusive) to the file's own cut (exclusive). Flights that became known after the last cut are written to one more
+    `records` are the flights that `load` returns. A file contains the flights that became known at or after the
+    previous cut, and before the file's own cut. Flights that became known after the last cut are written to one more
     file. If no flight became known between two cuts, no file is written. The bytes of the files depend only on the
-    records and the cuts. The name of a file contains the instant at which its first flight became known. A file's
-    modification time also depends on this instant: a difference of one minute between the first flights of two files
-    becomes a difference of one second.
+    records and the cuts. The name of a file contains the instant at which its first flight became known. This instant
+    also determines the file's modification time. If the first flights of two files became known one minute apart, the
+    modification times of these files are one second apart.
 
     Spark orders files by modification time, to the millisecond, and ignores files more than 7 days (`maxFileAge`) older
-    than the newest file. With these modification times, the files of a whole year span only 6 days. The names and times
-    stay in order if several calls write to one folder. Files appear atomically.
+    than the newest file. With these modification times, the files of a whole year span only 6 days. The names and
+    modification times of the files stay in order if several calls write to one folder. Files appear atomically.
 
     A line is a record in JSON, with instants as text (`2013-01-01T10:15:00Z`) and null for a missing delay.
 

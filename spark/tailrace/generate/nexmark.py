@@ -45,7 +45,7 @@ _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond"
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""The channels of half of the bids. The other bids use `_OTHER_CHANNELS` further channels."""
+"""Half of the bids use one of these channels. Each of the other bids uses one of `_OTHER_CHANNELS` further channels."""
 
 _OTHER_CHANNELS = 10_000
 
@@ -139,7 +139,7 @@ class _House:
     def price(self) -> int:
         """Return a random price in cents, from one dollar to a million dollars.
 
-        The distribution is log-uniform: each power of ten is equally likely.
+        The distribution is log-uniform: each order of magnitude is equally likely.
         """
         return round(100 * 10 ** self.chance.uniform(0, 6))
 

@@ -16,8 +16,8 @@ LASTS = 8 * SECOND
 """The length of the spike and of the dip, in microseconds."""
 
 MANY, FEW = 2.0, 0.1
-"""`MANY` is the additional rate during the spike, as a multiple of `rate`. `FEW` is the share of the term's queries
-that remain during the dip.
+"""`MANY` is the additional rate during the spike, as a multiple of `rate`. `FEW` is the share of the queries for the
+term `DIP` that remain during the dip.
 """
 
 

@@ -16,7 +16,9 @@ TERMS, ADS, SHOWN = 200, 80, 5
 """`TERMS` is the number of search terms, `ADS` is the number of ads, and `SHOWN` is the number of ads per term."""
 
 CLICKED, MORE = 0.35, 0.3
-"""The probability that a query has a click, and the probability that a click is followed by another click."""
+"""`CLICKED` is the probability that a query has at least one click. `MORE` is the probability that a click is followed
+by another click.
+"""
 
 SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
 """`SLOW` is the share of queries that become known minutes late, and `LOST` is the share of queries that never become

@@ -23,7 +23,7 @@ class BlankLines:
     def without(self, lines: DataFrame, blank: str) -> DataFrame:
         """Drop the lines that meet the SQL condition `blank`.
 
-        Spark counts the dropped lines when it first computes the frame.
+        Spark counts the dropped lines when it first computes the returned frame.
         """
         seen = ObservedCounts(lines, F.count_if(F.expr(blank)).alias("blank"))
         self._seen.append(seen)
@@ -33,6 +33,6 @@ class BlankLines:
     def total(self) -> int:
         """The number of blank lines.
 
-        The number is complete only after Spark has computed all frames that contain the lines.
+        The number is complete only after Spark has computed all frames from which blank lines are dropped.
         """
         return self.here + sum(int(seen.read()["blank"]) for seen in self._seen)

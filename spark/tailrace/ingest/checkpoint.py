@@ -35,7 +35,10 @@ _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
-"""The number of batches after which Spark compacts its log of files: it writes all entries so far to one file."""
+"""The number of batches after which Spark compacts the log of the files that a query has read.
+
+To compact this log, Spark writes all entries so far to one file.
+"""
 
 _TAIL = 1 << 16
 """The number of bytes in the first attempt to read the end of a compacted file; each further attempt reads more."""
@@ -176,7 +179,7 @@ class Checkpoint:
                 return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
-            # Also check the files that Spark reads when the query starts.
+            # Read the files that Spark reads when the query starts. A damaged or missing file raises `CheckpointError`.
             last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -242,7 +245,7 @@ class Checkpoint:
             return False
 
     def _numbered(self, folder: Any) -> list[int]:
-        """Return the names in a folder that are numbers: the numbers of micro-batches, or the tokens of writers."""
+        """Return the names in a folder that consist of digits, as numbers of micro-batches or tokens of writers."""
         return [int(name) for name in self._names(folder) if name.isdigit()]
 
     def _names(self, folder: Any) -> list[str]:
@@ -323,9 +326,9 @@ def _logs_of_files(last: int) -> list[str]:
 def file_names(sources: Mapping[str, int]) -> dict[str, int]:
     """Return a dict that maps Spark's names of files to the modification times of the files.
 
-    `sources` has these times by the names that the log has for the files. Spark's names have special characters
-    percent-encoded. If Spark could not read a file at all, the log has the name without this encoding. So the dict
-    contains each name with the encoding and without the encoding.
+    `sources` maps the names under which the log stores the files to the same modification times. In Spark's names,
+    special characters are percent-encoded. If Spark could not read a file at all, the log stores the file's name
+    without percent-encoding. So the dict contains each name twice: with percent-encoding and without percent-encoding.
 
     >>> file_names({"file:/drop/a b.json": 7})
     {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}

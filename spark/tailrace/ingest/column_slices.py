@@ -1,7 +1,7 @@
 """Read the columns of a Parquet file in slices whose decoded size is bounded.
 
-The decoded size cannot be computed from the size on disk or from the footer: Parquet stores a repeated value only once,
-in a dictionary, and stores runs of equal values by their length.
+The decoded size cannot be computed from the size on disk or from the footer. Parquet stores a repeated value only once,
+in a dictionary, and stores a run of equal values as one value and a count.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def read_slices(
 ) -> Iterator[pa.Table]:
     """Read columns of a Parquet file in slices of about `most` bytes; `file` is a reader of the open file `opened`.
 
-    A decoded row takes `row` bytes in addition to its texts. Before any data is read, `check` is called with the
-    minimum number of bytes of memory that reading will take; `check` raises an error to prevent the reading.
+    A decoded row takes `row` bytes of memory, not counting its texts. Before any data is read, `check` is called with
+    the minimum number of bytes of memory that reading will take; `check` raises an error to prevent the reading.
     """
     metadata = file.metadata
     chunks = list(_chunks(metadata, columns))
@@ -50,7 +50,7 @@ def read_slices(
 def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int) -> int:
     """Return the maximum number of bytes of memory that the decoded columns of a file take.
 
-    A decoded row takes `row` bytes in addition to its texts.
+    A decoded row takes `row` bytes of memory, not counting its texts.
     """
     return _measure(opened, file, columns, row, 0)[0]
 

@@ -115,11 +115,11 @@ def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
 
 
 def _spans(file: Any, size: int, most: int) -> bool:
-    """Return True if an uncompressed file has a line of more than `most` bytes; most of the file is not read."""
+    """Return True if an uncompressed file has a line of more than `most` bytes; skip text that need not be searched."""
     ended = 0
     while size - ended > most:
-        # The current line must end within the next `most` bytes. Searching these bytes backwards for a line end skips
-        # most of the text.
+        # A line of at most `most` bytes ends within the next `most` bytes. These bytes are searched backwards for a
+        # line end, so most of the text is skipped.
         until = ended + most
         while until > ended:
             begins = max(ended, until - PROBE)

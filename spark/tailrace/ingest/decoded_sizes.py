@@ -17,15 +17,15 @@ from tailrace.ingest.sources import Format, file_system
 from tailrace.model.logs.log import Log
 
 _A_LINE = 300
-"""The number of bytes that a record takes in addition to its text.
+"""The number of bytes of memory that a record takes, not counting its text.
 
-The bytes are for the record's position and, if the record is rejected, for the reason.
+The bytes are for the record's position and, if the record is rejected, for the reason of the rejection.
 """
 
 _A_BYTE = 2
 """The number of bytes of memory that each byte of a line takes.
 
-One byte is for the column values or the bytes of a rejected record, and one byte is for the transfer.
+One byte is for the column values or the bytes of a rejected record, and one byte is for the transfer to this process.
 """
 
 
@@ -73,8 +73,9 @@ class MessageSizes:
     """The size of a topic's messages, which is estimated from earlier epochs and measured if the estimate is not safe.
 
     Offsets show how many messages an epoch has, but not how large the messages are. So the messages of a stream's first
-    epoch are measured. A later epoch's messages are measured only if they would not fit in memory at `_GROWTH` times
-    the mean size of the preceding epoch's messages.
+    epoch are measured. The estimate for a later epoch assumes that its messages are `_GROWTH` times as large as the
+    preceding epoch's messages were on average. If messages of this size would not fit in memory, the later epoch's
+    messages are measured, too.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class RememberedIds:
         self._apart: dict[int, DataFrame] = {}
 
     def unique(self, frame: DataFrame) -> UniqueRecords:
-        """Drop the records of a bundle whose ids are remembered, and records whose ids are repeated within the bundle.
+        """Drop a bundle's records if their ids are remembered, or if their ids are repeated within the bundle.
 
         Of several records with the same id, the first record in the order of the source is kept. `frame` must be
         persisted, because it is read several times. If records are dropped, `frame` is unpersisted.
@@ -79,8 +79,8 @@ class RememberedIds:
         some = good.join(ids, names, "left_semi")
         first = query_frame(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
-        # If a bundle is joined with itself, Spark would read the bundle from the source again, even if the bundle is
-        # cached. The local checkpoint prevents this second reading.
+        # The local checkpoint is needed because the bundle is joined with itself. In such a join, Spark would read the
+        # bundle from the source again, even if the bundle is cached.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = remaining.unionByName(rejected).persist()
         made.count()

@@ -1,7 +1,7 @@
 """Build the SQL that checks whether a raw value fits its declared type without loss.
 
 If the value does not fit, the SQL returns the reason. The text of a JSON record is in the column `_text`. A record is
-parsed a second time only if it is rejected, or if the first parsing leaves in doubt whether it is valid.
+parsed a second time only if the record is rejected, or if the first parsing does not show whether the record is valid.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WHOLE = 2**53
 
 
 def misfit_reason(name: str, type: str, excerpt: str) -> str:
-    """Return the SQL of the reason for rejecting a value that does not have the declared type of its column."""
+    """Return the SQL that yields the reason for rejecting a value that does not have its column's declared type."""
     return f"CONCAT({literal(f'{name} = ')}, LEFT({excerpt}, 100), {literal(f' is not a {type}')})"
 
 
@@ -201,9 +201,9 @@ def no_string(log: Log, name: str, term: str) -> str:
 
 
 def misfit_reasons(log: Log) -> str:
-    """Return the SQL of a text that names the columns whose values in `_text` do not have the declared types.
+    """Return the SQL that yields a text about the columns whose values in `_text` do not have the declared types.
 
-    The text includes these values. The SQL is evaluated only for rejected records.
+    The text contains the names and the values of these columns. The SQL is evaluated only for rejected records.
     """
     says = []
     for name, type in log.columns.items():
@@ -231,9 +231,7 @@ def misfit_reasons(log: Log) -> str:
 
 
 def no_object_reason(log: Log) -> str:
-    """Return the SQL of the reason why a text is not one JSON object: invalid JSON, or a limit that the text
-    exceeds.
-    """
+    """Return the SQL that yields the reason why a text is not one JSON object: invalid JSON, or an exceeded limit."""
     named = f"""CASE WHEN _text RLIKE '[^"]{{{NAME + 1}}}' THEN {literal(_NAMED)} ELSE {_NO_OBJECT} END"""
     cases = (
         f"WHEN NOT STARTSWITH(_text, '{{') THEN {_NO_OBJECT}",

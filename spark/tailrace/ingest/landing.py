@@ -1,5 +1,6 @@
-"""Land a bundle: write its records to the log's table or to the table `rejected`, in commits with the epoch (X2,
-X6).
+"""Land a bundle: write its records to the log's table or to the table `rejected`.
+
+The commits to these tables record the epoch (X2, X6).
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Landing:
     def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
         """Add a column with the epoch's number to records. The number is read from the view `clock`.
 
-        A literal number would change Spark's plan in every epoch.
+        A literal epoch number in the query would change Spark's plan in every epoch.
         """
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")

@@ -1,7 +1,8 @@
 """Read some of an epoch's files on an executor, and write their records to data files that no table contains yet.
 
-A task makes one pass over its files, has only part of the records in memory at a time, and returns the latest times in
-the records. A task needs this package in the Python environment of the executor, but it does not need Spark.
+A task makes one pass over its files, and has only part of the records in memory at a time. The result of a task
+includes the latest event time and arrival time of the records. A task needs this package in the Python environment of
+the executor, but it does not need Spark.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ If there are more lines, Spark reads the whole epoch.
 
 @dataclass(frozen=True)
 class LandedPart:
-    """The result of a task: data files, the number and the latest times of their records, and the lines left to
-    Spark.
+    """The result of a task: data files, the number of their records, the latest times, and the lines left to Spark.
+
+    The latest times are the latest event time and the latest arrival time of the records in the data files.
     """
 
     files: tuple[DataFile, ...] = ()

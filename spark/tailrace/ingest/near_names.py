@@ -1,8 +1,8 @@
 """Find undeclared fields that a log ignores although their names are almost the same as the names of missing columns.
 
 For example, a log with `unknown="ignore"` that declares the column `userid` ignores a field `userId`, so the column is
-missing in every record. Therefore a few records of each epoch are checked. An ignored field whose name is almost that
-of a missing column is reported once.
+missing in every record. Therefore a few records of each epoch are checked. If the name of an ignored field is almost
+the same as the name of a missing column, the field is reported once.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterab
     if this row is missing, from the row before the change.
     """
     for line in lines:
-        # An invalid line is ignored. The line is rejected later, when all records are read; or only its first bytes
-        # were read here.
+        # An invalid line is ignored. If the whole line is invalid, it is rejected later, when all records are read. If
+        # only the first bytes of the line were read here, the line may be valid.
         with suppress(ValueError, RecursionError):
             found: Any = json.loads(line)
             if change and isinstance(found, Mapping):

@@ -1,10 +1,10 @@
 """Parse raw records to a log's columns with Spark.
 
-For a record that does not fit, the bytes and the reason are stored (X6). The frames in this module have the log's
-declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `_error` and `_raw` are null for a record that
-fits. Before parsing, the column `_bytes` contains the raw record, and the column `_text` contains the record's text
-without surrounding white space. `_text` is null if the bytes are not UTF-8. The name of a declared column never starts
-with `_`.
+For a record that does not fit the log, the bytes and the reason are stored (X6). The frames in this module have the
+log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `_error` and `_raw` are null for a record
+that fits the log. Before parsing, the column `_bytes` contains the raw record, and the column `_text` contains the
+record's text without surrounding white space. `_text` is null if the bytes are not UTF-8. The name of a declared column
+never starts with `_`.
 
 A value must have its declared type, and is stored without loss: strings are not read as numbers, numbers are not read
 as strings, and digits are rounded only in a double. An instant must be written in ISO 8601. An instant without a time
@@ -257,8 +257,9 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # The reasons are inside a lambda function, so they are not part of the generated code, which would otherwise become
-    # too long to compile. COALESCE is needed because a null reason would mean that there is no error.
+    # The SQL of the reasons is inside a lambda function, so Spark does not generate code for it. Otherwise, the
+    # generated code would become too long to compile. COALESCE is needed because a null reason would mean that there is
+    # no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     return judged.selectExpr(
@@ -273,8 +274,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
 
 def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
     """Read the lines of text files with their positions; leave out blank lines."""
-    # The offset is an id that consists of the scan's partition and the row within that partition. The offset is unique
-    # only within an epoch, which is sufficient.
+    # The offset is an id that combines the number of the scan's partition with the row's position in that partition.
+    # The offset is unique only within an epoch, which is sufficient.
     lines = (
         _reader(spark, files[0])
         .option("ignoreMissingFiles", "false")

@@ -92,9 +92,9 @@ def _text(source: Source, log: Log) -> str:
 
 
 def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """Find the partitions that are complete up to some instant, according to the names of an epoch's files.
+    """Use the names of an epoch's files to find the partitions that are complete up to some instant.
 
-    The instant is in the field `complete` of the result for the partition.
+    The result maps a partition to an object whose field `complete` contains this instant.
     """
     found: dict[str, Seen] = {}
     for file in files:

@@ -1,6 +1,6 @@
 """Define the columns of records that were read, and find the records with valid times and all required values.
 
-For records that do not fit, `ingest.parsing` determines the reason.
+If a record does not fit the log, `ingest.parsing` determines the reason.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def too_far_ahead(bound: int) -> str:
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
     """Return True if all numbers are within bounds.
 
-    The check takes one pass; in nearly all cases, the result is True.
+    The check takes one pass over the numbers. In nearly all cases, the result is True.
     """
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)

@@ -135,7 +135,11 @@ def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType
 
 
 def _alike(type: pa.DataType) -> pa.DataType:
-    """Return the type for reading an Arrow column: string for any text type, UTC for instants in any time zone."""
+    """Return the Arrow type that a column of this type has after it was read.
+
+    Large strings become strings. Instants with a time zone, in milliseconds or microseconds, become instants in UTC in
+    microseconds. All other types stay the same.
+    """
     if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
         return pa.timestamp("us", "UTC")
     return pa.string() if type == pa.large_string() else type

@@ -34,8 +34,8 @@ class TooLargeError(TailraceError, MemoryError):
 class Room:
     """The memory that an epoch's records may take, in bytes; if `limit` is None, any size is allowed.
 
-    `files` has the sizes of the epoch's files by name. The memory for the remaining records is predicted from the part
-    that was already read, so that reading stops early if the records will not fit.
+    `files` maps the name of each file of the epoch to the file's size. The memory for the remaining records is
+    predicted from the part that was already read, so that reading stops early if the records will not fit.
     """
 
     limit: int | None = None

@@ -125,8 +125,9 @@ class WorkerLanding:
         schema = schema_of(columns)
         if not files:
             return empty_frame(self.spark, schema)
-        # Files that Python writes use the current calendar for all times. Without this option, Spark would not assume
-        # the current calendar.
+        # Files that Python writes use the proleptic Gregorian calendar for all times. Without this option, Spark would
+        # not assume this calendar.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
-        # Select only the log's columns: Spark derives additional columns from the names of folders for partitions.
+        # Select only the log's columns: Spark adds further columns, derived from the names of partition folders (such
+        # as `day=1`).
         return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))

@@ -67,11 +67,11 @@ class Estimate:
 class ChangePlan:
     """The differences between a definition and its tables.
 
-    `parts` maps each part of the definition that differs to its value in the tables and its new value. `generation` is
-    the current generation of the tables, or None if there are no tables. `before` lists the earlier generations that
-    are kept. `log` is the total size of the definition's logs, or None if one of these logs does not exist. `refused`
-    is the reason for which the definition cannot be applied; it is None if the definition can be applied. `readers`
-    names the definitions that read the panes of this definition.
+    `parts` maps each part of the definition that differs to a pair of values: the value in the tables, and the new
+    value. `generation` is the current generation of the tables, or None if there are no tables. `before` lists the
+    earlier generations that are kept. `log` is the total size of the definition's logs, or None if one of these logs
+    does not exist. `refused` is the reason for which the definition cannot be applied; it is None if the definition can
+    be applied. `readers` names the definitions that read the panes of this definition.
     """
 
     change: Change
@@ -147,7 +147,7 @@ def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
 
 
 def _totals(log: Table) -> dict[int, int]:
-    """Return the total number of records in a log after each epoch whose snapshot is kept."""
+    """Map each epoch whose snapshot is kept to the total number of records that the log had after the epoch."""
     totals: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")

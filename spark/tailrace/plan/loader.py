@@ -35,7 +35,7 @@ def load(definition: str) -> Pipeline:
 def load_ranged(definition: str) -> Ranged:
     """Load a definition from `FILE` or `FILE:NAME`.
 
-    Raises `LoadError` if no range of the definition can be recomputed, as is the case for a computation.
+    Raises `LoadError` if no range of the definition's event time can be recomputed. This is true of every computation.
     """
     loaded = load_any(definition)
     if not loaded.recomputable:
@@ -65,8 +65,8 @@ def load_any(definition: str) -> Definition:
     if not variables:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in variables}
-    # If another definition of the file reads a stage, the stage is a part of that definition, and is loaded only if the
-    # user names the stage.
+    # If another definition in the same file reads a stage, the stage belongs to that definition. Such a stage is loaded
+    # as a separate definition only if the user names the stage.
     earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
     last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
     if name is None and len(last) == 1:
@@ -129,7 +129,7 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """Return, as `:LINE`, the number of the last line in the error's stack trace that belongs to the file.
+    """Find the last entry of the error's stack trace that belongs to the file, and return its line number as `:LINE`.
 
     Returns an empty text if the stack trace has no line of the file.
     """

@@ -52,7 +52,7 @@ def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
 def _queries(definition: Map, begin: Beginning) -> Iterator[PlannedQuery]:
     """Yield the SQL text that computes the ledger's rows from an epoch's records.
 
-    If a step is Python code, there is no such text.
+    Yields nothing if a step of the map is Python code.
     """
     records = query_steps(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is not None:

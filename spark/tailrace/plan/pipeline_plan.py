@@ -162,7 +162,7 @@ class _PipelinePlan:
     def follow(self) -> Stage:
         """Return the stage that updates the answers from the ledger.
 
-        A row changes only if the new version is higher (V1, X2).
+        The stage replaces a row of the answers only by a row with a higher version (V1, X2).
         """
         version = ("generation", "epoch", "pane_index")
         why = "files of changed windows are rewritten, in one commit"
@@ -230,7 +230,7 @@ class _PipelinePlan:
         """Yield the SQL texts of an epoch.
 
         These SQL texts differ from the texts that the engine runs only in the names of views. If Python code folds the
-        windows, no SQL text computes windows.
+        windows, there are no SQL texts that compute windows.
         """
         pipeline, here = self.pipeline, self.here
         texts = EpochTexts(pipeline, _NAMES, in_process=here)

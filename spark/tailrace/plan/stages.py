@@ -19,9 +19,9 @@ class Execution(Enum):
     """The executor of a stage: a query engine, Python code, or this process."""
 
     DUCKDB = "duckdb"
-    """DuckDB runs the stage, which is SQL, in this process."""
+    """DuckDB runs the stage, which is a SQL query, in this process."""
     SPARK = "spark"
-    """Spark's executors run the stage, which is SQL, a read or a write."""
+    """Spark's executors run the stage, which is a SQL query, a read or a write."""
     PYTHON = "python"
     """The stage is Python code that is called for records or keys in Arrow batches, in this process or on the
     executors.
@@ -38,7 +38,9 @@ class Commit(Enum):
     FILES = "files"
     """This process writes files, and one commit adds the files to the table."""
     BRANCH = "branch"
-    """Spark appends the rows to the writer's branch, and then the branch `main` is moved to the head of that branch."""
+    """Spark appends the rows to the writer's branch. Then the branch `main` is moved to the head of the writer's
+    branch.
+    """
     BY_SIZE = "by_size"
     """If there are few rows, this process writes them as files. If there are many rows, Spark appends them."""
 
@@ -95,8 +97,8 @@ def stage(name: str, execution: Execution, *says: str, why: str = "", query: str
 def reader(log: Log, begin: Beginning) -> Execution:
     """Return the executor that reads a log.
 
-    If the stream begins on DuckDB and sources write to the log, this process reads the log; otherwise, the executor
-    that runs SQL reads the log.
+    This process reads the log if the stream begins on DuckDB and sources write to the log. In all other cases, the
+    executor that runs SQL reads the log.
     """
     return Execution.PROCESS if begin.here and all(part.landed for part in log.parts) else begin.sql
 
@@ -181,7 +183,7 @@ class KeptState:
 
     @property
     def bytes(self) -> int:
-        """The size of the state of one window or key, in bytes, without columns whose size is not fixed."""
+        """The size of the state of one window or key, in bytes. Columns whose size is not fixed are not counted."""
         return sum(column.bytes or 0 for column in self.columns)
 
 
@@ -189,7 +191,7 @@ class KeptState:
 class KindPlan:
     """The part of a plan that depends on the kind of definition.
 
-    `gives` maps the columns that readers receive to their types.
+    `gives` maps the name of each column that readers receive to the column's type.
     """
 
     stages: tuple[Stage, ...]
@@ -200,7 +202,7 @@ class KindPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a definition, in a stream that begins on the chosen engine.
+    """The plan of a definition, for a stream that begins on the chosen engine.
 
     `tables` are the tables that the stream writes.
     """

@@ -194,7 +194,7 @@ class Intake:
                     raise
 
     def _finds_unreadable(self, error: BaseException) -> bool:
-        """Add the files that caused an error to the unreadable files; return True if the error was caused by files."""
+        """Mark the files that caused an error as unreadable; return True if files caused the error."""
         left = [file for file in self._latest.files if file not in self._unreadable]
         if not isinstance(self.source, Files) or not left:
             return False
@@ -392,8 +392,8 @@ class Intake:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
-        # In a fold, only late records use the column `_epoch`, so a literal is sufficient here. In the rows for the
-        # log, a literal would have to be compiled again in each epoch.
+        # In a fold, the column `_epoch` is needed only for late records, so its value can be a literal in the query
+        # here. In the query for the log's rows, Spark would have to compile a literal again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)
         files = len(portion.files)
@@ -420,6 +420,6 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 def _wall_clock() -> int:
     """Return the current time in microseconds.
 
-    The stream reads the time only here, and records each time that it uses (rule T2).
+    The stream reads the clock of the machine only here, and records every value that it uses (rule T2).
     """
     return time.time_ns() // 1000

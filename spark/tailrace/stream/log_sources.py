@@ -112,7 +112,8 @@ class SourceIdentities:
     def _asked(self, topic: Kafka) -> str | None:
         """Request the id of a topic from the broker.
 
-        Returns None if the broker does not support topic ids, if it does not answer, or if the topic does not exist.
+        Returns None if the broker does not support topic ids, if the broker does not answer, or if the topic does not
+        exist.
         """
         try:
             id = str(described(self.spark, topic).topicId().toString())

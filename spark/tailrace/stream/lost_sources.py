@@ -30,7 +30,7 @@ class LostSources:
         self._cutter, self._lake, self._tried = cutter, cutter.lake, 0.0
 
     def lose(self, failure: BaseException) -> bool:
-        """Mark as lost the sources that caused the failure of a query, if the settings allow it.
+        """If the settings allow it, mark the sources that caused the failure of a query as lost.
 
         Returns True if the stream can continue with the other sources.
         """

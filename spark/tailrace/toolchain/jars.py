@@ -95,7 +95,7 @@ def _missing(folder: Path, group: str) -> list[Jar]:
 def _write(path: Path, text: str) -> None:
     """Write a note atomically.
 
-    Errors are ignored, for example in a read-only folder, because a note only saves time.
+    Errors while writing are ignored, for example in a read-only folder, because the note only saves time.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -122,7 +122,7 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
 
 
 def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
-    """Download the missing jars of these groups into `folder`, and return them. If no jar is missing, nothing is run.
+    """Download the missing jars of these groups into `folder`, and return them. If no jar is missing, Ivy is not run.
 
     Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. A jar is moved into `folder` only after its
     checksum has been verified. Raises ToolchainError if a download fails, or if the sha256 of a downloaded jar is not

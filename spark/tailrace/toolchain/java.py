@@ -95,8 +95,8 @@ def _fits(java: Java | None) -> bool:
 def find_java(explicit: Path | None = None) -> Java | None:
     """Find the first Java that can run Spark. Returns None if there is no such Java.
 
-    If `explicit` is given, only that home is searched. Raises ToolchainError if `explicit` has no Java that can run
-    Spark.
+    If `explicit` is given, Java is searched for only in this home folder. Raises ToolchainError if `explicit` has no
+    Java that can run Spark.
     """
     if explicit is not None:
         java = _look(explicit)

@@ -27,7 +27,7 @@ def process_folder(place: Path | None = None) -> Path:
 
     The first call also removes the folders of this user's processes that have ended. The folders of running processes
     are kept, because a running process holds a lock in its folder. The operating system releases the lock when the
-    process ends, however it ends.
+    process ends, even if the process is killed.
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside

@@ -33,8 +33,8 @@ def jks(certificates: list[bytes]) -> bytes:
 def java_options(folder: Path) -> list[str]:
     """Write a trust store with Python's authorities into `folder`, and return the JVM options that select this store.
 
-    Returns an empty list if Python cannot list its authorities, but only looks up single authorities in a form that
-    Java cannot read.
+    Returns an empty list if Python cannot list its authorities. On some machines, Python can only look up single
+    authorities, in a form that Java cannot read.
     """
     authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not authorities:

@@ -67,7 +67,7 @@ class AnswerRecords:
 
 
 def answer_records(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int, limit: int) -> AnswerRecords:
-    """Find up to `limit` records behind a key's answer, for the window that starts at `at` or contains `at`.
+    """Find up to `limit` records that belong to a key's answer for the window that starts at `at` or contains `at`.
 
     Raises `LakeError` if the pipeline reads the output of a computation, map or join, because that output's rows have
     no position in a log.
@@ -97,7 +97,7 @@ class _Reading:
     window: Window
 
     def records(self) -> Iterator[OfRecord]:
-        """Yield the records of the pipeline's logs that have the key and are in the window."""
+        """Yield the records of the pipeline's logs that have the answer's key and are in the answer's window."""
         if not all(part.landed for part in self.pipeline.log.parts):
             raise LakeError(
                 f"{self.pipeline.name} reads {self.pipeline.log.name}, whose rows have no place in a log: trace a "
@@ -115,7 +115,7 @@ class _Reading:
                     yield OfRecord(landed, own.state)
 
     def answers(self) -> Iterator[OfAnswer]:
-        """Yield the current answers of the previous stage that have the key and are in the window."""
+        """Yield the current answers of the previous stage that have the later answer's key and are in its window."""
         earlier, pipeline = self.pipeline.earlier, self.pipeline
         assert earlier is not None
         # The event time of an answer is the last microsecond of its window, or another time inside the window.
@@ -140,7 +140,7 @@ class _Reading:
         return own == self.key and self.window in self.pipeline.windows_of(at, record)
 
     def _within(self, log: Log, names: Mapping[str, str | None]) -> Filter:
-        """Return a filter for the records of a log that may have the key and be in the window."""
+        """Return a filter for the records of a log that may have the answer's key and be in the answer's window."""
         first, last = self.window
         of = self.pipeline.log
         if isinstance(of, Arrivals):

@@ -35,7 +35,8 @@ class KeyValueError(LakeError, ValueError):
 class LedgerPane:
     """A pane as the ledger stores it.
 
-    `values` are the pane's own results; `answer` contains the results of all records so far.
+    `values` contains the results that the pane emitted. `answer` contains the results of all records of the window up
+    to this pane.
     """
 
     window: Window
@@ -149,7 +150,7 @@ def filter_value(value: KeyValue) -> KeyValue:
 
 
 def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
-    """Return the key by which panes are sorted: the version comes first.
+    """Return the sort key of a pane: the version comes first.
 
     Within a version, a retraction sorts before the pane that replaces the old answer.
     """

@@ -40,8 +40,8 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     def counts(version: Version) -> bool:
         """Return True if a pane with this version counts the record.
 
-        A late record is counted only if a backfill has included it: in the panes of this backfill and of later
-        generations.
+        A late record that a backfill has included is counted in the panes of this backfill and of later generations.
+        Any other late record is not counted.
         """
         if late is None:
             return version.epoch >= epoch
@@ -50,7 +50,8 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     answer = past.answer(window)
     panes = [one for one in past.panes if one.window == window and not one.retraction and counts(one.version)]
     if pipeline.how is Accumulation.DISCARDING:
-        # In discarding mode, only a single pane counts the record: the first pane that fired with it.
+        # In discarding mode, at most one pane counts the record: the first pane that fired after the record had been
+        # added to the window.
         panes = panes[:1]
     # If a backfill has computed the window from all records, the answer includes this record, whatever the answer's
     # epoch is.
@@ -78,8 +79,8 @@ def _session(past: History, window: Window, at: int) -> Window:
     """Return the session that now contains an instant.
 
     If several sessions contain the instant, the longest session with an answer is returned. If no session that contains
-    the instant has an answer, the longest session in the history that contains the instant is returned, or else
-    `window`.
+    the instant has an answer, the longest session in the history that contains the instant is returned. If the history
+    has no such session, `window` is returned.
     """
     within = [one for one in past.windows if one.start <= at < one.end]
     answered = [one for one in within if past.answer(one) is not None]

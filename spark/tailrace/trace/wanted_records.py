@@ -1,8 +1,8 @@
 """Find the records that a user requests, in a log and among the log's rejected records, without a JVM.
 
-A request names a record by its id, by its position in the source, or by a condition on columns. Files that cannot
-contain a requested record, according to their statistics, are not read. The number of returned records is limited, and
-only one batch of a file is in memory at a time.
+A request names a record by its id, by its position in the source, or by a condition on columns. A file is not read if
+its statistics show that the file contains no requested record. The number of returned records is limited, and only one
+batch of a file is in memory at a time.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class DemoTables:
         return sorted(flights, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """Read the watermark of each epoch from the ledger's commits, as pairs of processing time and watermark."""
+        """Read each epoch's processing time and watermark from the ledger's commits; return one pair per epoch."""
         clocks = (epoch.clock for epoch in epoch_commits(self.lake, ledger_name(self.pipeline.name)).values())
         steps = {(epoch.processing_time, epoch.watermark) for epoch in clocks if epoch.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]

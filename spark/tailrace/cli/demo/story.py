@@ -41,7 +41,7 @@ class Story:
     def step(self, name: str, title: str) -> Iterator[None]:
         """Print the heading of a step, and record the duration of the step.
 
-        Raises `KeyboardInterrupt` if Ctrl-C was pressed before.
+        Raises `KeyboardInterrupt` if Ctrl-C was pressed before the step.
         """
         self.check()
         number, started = len(self.seconds) + 1, time.perf_counter()
@@ -66,7 +66,7 @@ class Story:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            # Without this call, the interrupted query would log a stack trace.
+            # Disable logging: otherwise, the interrupted query would log a stack trace.
             logging.disable()
             raise KeyboardInterrupt
         self.interrupted = True
@@ -96,7 +96,7 @@ class Story:
         self.console.print(Text.assemble(INDENT, *parts), soft_wrap=True)
 
     def _apart(self, kind: str) -> None:
-        """Print an empty line before a block of output, but not between two calls of `line`."""
+        """Print an empty line before a block of output, but not between consecutive lines that `line` prints."""
         if self._last and (kind, self._last) != ("line", "line"):
             self.console.print()
         self._last = kind

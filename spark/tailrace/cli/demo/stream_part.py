@@ -30,8 +30,8 @@ INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "ma
 class StreamPart:
     """The stream of the demo, which reads the files of a folder, one file per epoch.
 
-    `shown` is the window whose panes are printed. `progress` shows the epochs and counts their results. `phases` has
-    the duration of each phase of the epochs, in seconds.
+    `shown` is the window whose panes are printed. `progress` shows the epochs and counts their results. `phases` maps
+    each phase of an epoch to the total duration of this phase over all epochs, in seconds.
     """
 
     story: Story
@@ -89,7 +89,8 @@ class StreamPart:
     def _show_new(self) -> None:
         """Print the new panes of the shown window.
 
-        The ledger is read only if an epoch since the last call may have fired a pane of this window.
+        The method reads the ledger only if an epoch that ended after the previous call may have fired a pane of the
+        shown window.
         """
         near, hour = False, timedelta(hours=1)
         while not self._reports.empty():

@@ -1,7 +1,7 @@
 """Run the guided tour, `make demo`: three months of real flights as a stream, late data, a backfill, an audit, a plot.
 
-The tour uses the same parts as any user: the definition in `pipelines/flights.py`, a stream of files, a backfill, and
-an audit. Every figure that the tour prints is read from the tables.
+The tour uses only features that every user has: the definition in `pipelines/flights.py`, a stream of files, a
+backfill, and an audit. Every number that the tour prints is read from the tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ from tailrace.verify.tampering.audit_result import Audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
-"""The name of a file that marks a folder as made by the demo; only a marked folder is emptied."""
+"""The name of a file that marks a folder as created by the demo. The demo never empties a folder that lacks this
+file.
+"""
 
 SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
 """The window whose panes are printed as they fire."""
@@ -69,7 +71,9 @@ class Tour:
 
     @property
     def cuts(self) -> list[datetime]:
-        """The instants at which the files end, in order. Each file has the records that became known before its end."""
+        """The instants at which the files end, in order. A file contains the records that became known after the end of
+        the preceding file and before its own end.
+        """
         low, high = self.fine
         fine = {low + self.every * number for number in range((high - low) // self.every + 1)}
         return sorted(fine.union(landing_cuts(self.first, self.last)))

@@ -28,7 +28,7 @@ def picture(tables: DemoTables, wide: Span) -> PanePlot:
 
 
 def cards(counts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cards above the plot, each with a title and a figure from the demo's summary."""
+    """Return the cards that the page shows above the plot: a mapping from each card's title to its text."""
     numbers = {
         "flights": "records", "epochs": "epochs", "panes": "panes", "retractions": "retractions", "too late": "late",
         "backfill: changed": "backfill_changed", "backfill: left alone": "rows_left_alone",
@@ -44,7 +44,7 @@ def result_tables(
     tables: DemoTables, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
     audit: Audit,
 ) -> list[PlotTable]:  # fmt: skip
-    """Create the tables below the plot."""
+    """Create the tables that the demo's page shows below the plot."""
     return [_panes(tables, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 

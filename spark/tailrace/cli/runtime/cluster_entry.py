@@ -12,11 +12,13 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
-"""The prefix of the first argument. The text after the prefix is the S3 address at which the outcome is stored."""
+"""The prefix of the process's first argument. The text after the prefix is the S3 address at which the outcome of the
+command is stored.
+"""
 
 _FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The exit statuses that a retry would not change. For these statuses, the process ends with 0, so that the cluster's
-service does not retry the command.
+"""The exit statuses that a retry would not change. For these statuses, the process exits with status 0 instead, so that
+the cluster's service does not retry the command.
 """
 
 
@@ -25,9 +27,9 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""The number of characters that are kept of standard output, and of standard error. An output that is more than twice
-as long is cut to its last `MOST` characters. Without this limit, the output of a command that runs for weeks would fill
-the memory.
+"""The number of characters to which standard output and standard error are each cut. If one of the two outputs becomes
+longer than twice `MOST` characters, only its last `MOST` characters are kept. Without this limit, the output of a
+command that runs for weeks would fill the memory.
 """
 
 

@@ -36,9 +36,9 @@ def skip_unused_imports() -> None:
     """Skip imports that a short command does not need. These imports would take a third of the command's time.
 
     Hide numpy from pyarrow, which imports numpy only to be ready to make numpy arrays. Hide pandas from pyarrow, which
-    imports pandas only to check whether an object is a DataFrame; this import takes 0.8 seconds of a command's 2
-    seconds. Load the modules that pyiceberg seldom uses only on their first use. A module that is already loaded is
-    left alone. In a process that also runs other code, this function changes nothing.
+    imports pandas only to check whether an object is a DataFrame; the import of pandas takes 0.8 seconds of a command's
+    2 seconds. Load the modules that pyiceberg seldom uses only on their first use. A module that is already loaded is
+    not changed. In a process that also runs other code, this function changes nothing.
     """
     if not _state["own"]:
         return

@@ -19,8 +19,9 @@ class FolderBacklog:
 
     The checkpoint lists the files that have been read.
 
-    `folders` are the folders of the query's sources, in order. Calling the object returns both counts. The call returns
-    None unless all folders and the checkpoint are on this machine, because listing remote folders would cost requests.
+    `folders` are the folders of the sources of Spark's streaming query, in order. Calling the object returns both
+    counts. The call returns None unless all folders and the checkpoint are on this machine, because listing remote
+    folders would cost requests.
     """
 
     folders: Sequence[str]
@@ -93,7 +94,7 @@ def _total(offsets: Any) -> int | None:
 
 
 def _entries(log: Path) -> int:
-    """Count the files in one of the checkpoint's lists, which has one line of JSON for each file."""
+    """Count the files in one of the checkpoint's lists. A list has one line of JSON for each file."""
     return sum(1 for line in log.read_text().splitlines() if line.startswith("{"))
 
 

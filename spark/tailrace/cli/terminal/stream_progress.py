@@ -127,7 +127,7 @@ class Tally:
     def data(self, seconds: float, *, stopped: bool) -> dict[str, Any]:
         """Return the totals of a run as JSON data.
 
-        `seconds` is the duration of the run; `stopped` is true if a signal ended it.
+        `seconds` is the duration of the run; `stopped` is true if a signal ended the run.
         """
         counts = fields(
             self, "epochs", "recovered", "last_epoch=last", "records", "rejected", "duplicates", "blank_lines=blank",

@@ -1,1 +1,1 @@
-"""Compute the answers of finished input for backfills, audits and replays, on DuckDB or Spark."""
+"""Compute the answers for input that has ended, for backfills, audits and replays, on DuckDB or Spark."""

@@ -1,4 +1,4 @@
-"""Compute the answers of finished input for backfills and audits, either in SQL or with the definition's Python code.
+"""Compute the answers for input that has ended, for backfills and audits, in SQL or with the definition's Python code.
 
 The answers are always returned as a query. If SQL can express the whole definition, the query is the whole computation.
 Otherwise the query reads a relation that Python code computes from the records.
@@ -26,7 +26,7 @@ from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-"""The columns of a record's position in its source, with their types."""
+"""The columns that store a record's position in its source, and the types of these columns."""
 
 
 class Answering:
@@ -71,7 +71,9 @@ class Answering:
         return assignment.window_rows(self.pipeline, self._prepared(source))
 
     def left_out(self, source: Relation) -> Query:
-        """Return the query for the records that the definition's `keep` condition excludes after the steps."""
+        """Return the query for the records that pass through the definition's steps but do not meet its `keep`
+        condition.
+        """
         return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.keep_condition(self.pipeline)}")
 
     @property
@@ -114,15 +116,15 @@ class Answering:
         return answers.batch_answers(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Return the query that computes the answers from a relation's records, without counting the records.
+        """Return the query that computes the answers from a relation's records. The query does not count the records.
 
         The query computes the answers from one accumulator per window. If all accumulators fit into this process's
         memory, this process fetches the accumulators.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # An accumulator that was computed from only some of the records may cover only part of a session, but `within`
-        # can be checked only for a whole session.
+        # If windows merge, `within` is checked last: it can be checked only for a whole session, and an accumulator
+        # that was computed from only some of the records may cover only a part of a session.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
         taken = self.session.brought(accumulators, types, partial(combine_partials, pipeline))
@@ -172,8 +174,8 @@ def _windows(pipeline: Pipeline) -> dict[str, str]:
 def answering(session: Session, pipeline: Pipeline) -> Answering:
     """Return the object that computes a definition's answers on the session's engine.
 
-    Finished input has no retractions. A caller that needs only the answers passes `pipeline.finished`, which runs
-    natively even if `pipeline` itself does not.
+    Input that has ended has no retractions. A caller that needs only the answers passes `pipeline.finished`, which can
+    run natively even if `pipeline` itself cannot.
     """
     return _ANSWERING[way(pipeline)](session, pipeline)
 

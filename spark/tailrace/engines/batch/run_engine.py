@@ -1,4 +1,6 @@
-"""Open the engine of a backfill, an audit or a replay. The policy chooses the engine by the number of bytes to read."""
+"""Open the engine of a backfill, an audit or a replay. `EnginePolicy` chooses the engine by the number of bytes to
+read.
+"""
 
 from __future__ import annotations
 

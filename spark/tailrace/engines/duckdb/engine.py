@@ -60,7 +60,7 @@ class DuckEngine:
             opened.close()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the implementation of `Side` that runs a definition's fold in this process."""
+        """Create the `Side` that runs a definition's fold in this process."""
         return duck_side(definition, self, choice)
 
     def session(self, choice: EngineChoice, threads: int | None = None) -> DuckSession:
@@ -120,7 +120,7 @@ The types are `_WindowSide` for pipelines, `_KeySide` for computations, and `_Ro
 
 @singledispatch
 def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> AnySide:
-    """Open the implementation of `Side` that folds a definition on DuckDB.
+    """Create the `Side` that folds a definition on DuckDB.
 
     Each kind of definition registers its own function.
     """

@@ -25,7 +25,7 @@ from tailrace.settings import Settings
 
 @dataclass(frozen=True)
 class FileQuery:
-    """A query in DuckDB's dialect over a relation with the rows of some of a table's files.
+    """A query, in DuckDB's dialect, over a relation that contains the rows of some files of a table.
 
     All files have the table's current columns, of which the query reads only the columns in `columns`. `io` contains
     the properties of the file store. `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The result of the query has

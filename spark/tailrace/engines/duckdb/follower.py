@@ -1,7 +1,8 @@
 """Update the table of answers from the ledger, in this process. Only the files with changed windows are rewritten.
 
-The files that this follower writes cover ranges of window time that do not overlap, so a change to few windows rewrites
-few files. One commit replaces the old files with the new files: a reader sees either all old files or all new files.
+Each file that this follower writes covers a range of window end times. The ranges of different files do not overlap, so
+a change to few windows rewrites few files. One commit replaces the old files with the new files: a reader sees either
+all old files or all new files.
 """
 
 from __future__ import annotations
@@ -211,9 +212,9 @@ def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _cut(rows: pa.Table) -> int | None:
     """Return the index of the row at which the next file starts.
 
-    This row is the first row after `ROWS_A_FILE` rows whose window end differs from that of the previous row. If at
-    least `MOST_ALIKE` rows contain no such row, the next file starts after all these rows. Returns None if more rows
-    must be read first.
+    The first `ROWS_A_FILE` rows are always in the current file. The next file starts at the first later row whose
+    window end differs from the window end of the row before it. If there is no such row, and there are at least
+    `MOST_ALIKE` rows, the next file starts after all these rows. Returns None if more rows must be read first.
     """
     ends = rows["window_end"]
     differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()

@@ -58,7 +58,10 @@ class DuckKeyState(EpochState):
 
 
 class DuckKeys(DuckProducer):
-    """The implementation of `Side` for computations on DuckDB, for small work. Bundles are Arrow tables."""
+    """The implementation of `Side` that runs computations on DuckDB. Bundles are Arrow tables.
+
+    This implementation is for small work.
+    """
 
     holds = True
 

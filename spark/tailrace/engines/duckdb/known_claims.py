@@ -19,9 +19,9 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
-"""The number of microseconds by which the cache starts before the first requested event time.
+"""The cache starts this number of microseconds before the earliest event time that was requested.
 
-Later requests for somewhat earlier claims therefore find these claims in the cache.
+If a later request starts at a somewhat earlier event time, the cache therefore already contains the requested claims.
 """
 
 MOST = 1_000_000

@@ -44,7 +44,8 @@ from tailrace.sql.terms import Query, Relation, bracketed
 class DuckProducer:
     """The base class for folding, on DuckDB, a definition whose output other definitions read.
 
-    Weak productions are not stored in the ledger.
+    If the definition's productions are weak, the productions are not stored in the ledger. If a reader needs a weak
+    production a second time, the production is computed again.
     """
 
     connection: Connection
@@ -76,7 +77,10 @@ class DuckProducer:
 
 
 class DuckRows(DuckProducer, RowSide[pa.Table]):
-    """The base class of `DuckMap` and `DuckJoin`, which fold a stream's map or join on DuckDB, for small work."""
+    """The base class of `DuckMap` and `DuckJoin`, which fold a stream's map or join on DuckDB.
+
+    These classes are for small work.
+    """
 
     definition: Windowless
 
@@ -121,7 +125,7 @@ class MapExecution(Stepping):
 
 
 class DuckMap(MapSide[pa.Table], DuckRows):
-    """The implementation of `Side` for maps on DuckDB."""
+    """The implementation of `Side` that runs maps on DuckDB."""
 
     definition: Map
 
@@ -136,7 +140,7 @@ class DuckMap(MapSide[pa.Table], DuckRows):
 
 
 class DuckJoin(JoinSide[pa.Table], DuckRows):
-    """The implementation of `Side` for joins on DuckDB.
+    """The implementation of `Side` that runs joins on DuckDB.
 
     For each input of the join, a database table contains the records that the join keeps. The two tables are a cache of
     the logs, and each epoch updates them. After a failure in the middle of an epoch, the tables are restored from the

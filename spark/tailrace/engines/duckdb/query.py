@@ -37,7 +37,10 @@ ALIKE: frozenset[type[exp.Expr]] = frozenset(
         exp.Avg,
     }
 )  # fmt: skip
-"""The syntax that has the same meaning on both engines. If DuckDB fails on a query, the query is run on Spark."""
+"""The elements of SQL syntax that have the same meaning on both engines.
+
+If DuckDB fails on a query, the query is run on Spark.
+"""
 
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
 
@@ -134,7 +137,7 @@ def _alike(node: exp.Expr) -> bool:
 
 
 def _instant(cast: exp.Cast) -> bool:
-    """Return True if a cast converts a literal instant or day whose form both engines parse to the same value."""
+    """Return True if a cast converts a literal instant or day that both engines parse in the same way."""
     written = isinstance(cast.this, exp.Literal) and cast.this.is_string and _WRITTEN.fullmatch(cast.this.name)
     return bool(written) and cast.to.this in _TIMES
 
@@ -156,7 +159,7 @@ def _name(item: exp.Expr) -> str | None:
 
 
 def _typed(rows: pa.Table) -> pa.Table:
-    """Cast sums of whole numbers to 64 bits, the type that Spark uses for such sums."""
+    """Cast sums of integers to 64 bits, the type that Spark uses for such sums."""
 
     def fields() -> Iterator[pa.Field]:
         for field in rows.schema:

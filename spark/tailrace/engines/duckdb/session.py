@@ -68,7 +68,7 @@ class DuckGathering:
 
 
 class DuckSession:
-    """The session of a run on DuckDB, for small work."""
+    """The session of a run that DuckDB executes. Small runs use this session."""
 
     direct = True
 

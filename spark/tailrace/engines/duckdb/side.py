@@ -33,7 +33,10 @@ from tailrace.sql.terms import Condition, Query, Relation
 
 
 class DuckSide:
-    """The implementation of `Side` for a stage of a pipeline on DuckDB, for small work. Bundles are Arrow tables."""
+    """The implementation of `Side` that runs a stage of a pipeline on DuckDB. Bundles are Arrow tables.
+
+    This implementation is for small work.
+    """
 
     direct = True
 
@@ -108,7 +111,10 @@ class DuckSide:
 
 
 def execution_of(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
-    """Open the execution of a pipeline on DuckDB: in SQL, in SQL with assigned windows, or in Python."""
+    """Create the object that executes a pipeline on DuckDB.
+
+    The step runs in SQL, in SQL after Python code has assigned windows to the records, or in Python.
+    """
     return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 
 

@@ -13,7 +13,7 @@ from tailrace.model.base.errors import RecordError
 from tailrace.model.definition.pipeline import Pipeline
 
 BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
-"""The type of the list of a record's windows, with bounds in microseconds."""
+"""The type of a list of windows. Each window consists of its start and its end, in microseconds."""
 
 _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
@@ -53,9 +53,10 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
 def assigning_calls(
     pipeline: Pipeline, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that converts batches of records to batches of `schema`, which add each record's windows.
+    """Return a function that converts batches of records to batches with the schema `schema`.
 
-    The last two columns of `schema` are `WINDOWS` (the windows) and `FAILED` (the reason if the record is rejected).
+    The resulting batches also contain each record's windows. The last two columns of `schema` are `WINDOWS` (the
+    windows) and `FAILED` (the reason if the record is rejected).
     """
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

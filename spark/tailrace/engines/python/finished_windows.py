@@ -1,4 +1,7 @@
-"""Compute the answers of finished input and correct the states of windows, for combiners that are written in Python."""
+"""Compute answers and correct the states of windows with combiners that are written in Python.
+
+The answers are computed for input that has ended.
+"""
 
 from __future__ import annotations
 

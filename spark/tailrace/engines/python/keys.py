@@ -1,4 +1,4 @@
-"""Advance the keys of a computation by one epoch, with the model's reference step over Arrow tables.
+"""Advance the keys of a computation by one epoch: run the model's reference step on Arrow tables.
 
 The caller passes only the keys that the epoch's records, timers or fed-back records affect. All other keys stay in the
 caller's table.
@@ -52,8 +52,8 @@ class KeyRows(NamedTuple):
 class KeyStep:
     """The step of one epoch of a computation.
 
-    `states` is the schema of key states, and `ledger` the schema of ledger rows. If a timer's code fails, the firing of
-    the timer is rejected, or, if `stops` is true, the whole epoch fails.
+    `states` is the schema of key states, and `ledger` the schema of ledger rows. If a timer's code fails and `stops` is
+    true, the whole epoch fails. If `stops` is false, only the firing of this timer is rejected.
     """
 
     computation: Computation
@@ -152,10 +152,12 @@ class KeyStep:
         return {name: pa.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
-        """Find a key's next due times in event and processing time, and the earliest event time that a timer holds.
+        """Find three times of a key: its next due event time, its next due processing time, and the time that its
+        timers hold.
 
-        The watermark that the computation passes to its readers waits for this event time. All three times are in
-        microseconds. A time is None if the key has no timer or waiting record that determines this time.
+        The third time is the earliest event time at which a timer of the key holds back the watermark that the
+        computation passes to its readers. All three times are in microseconds. A time is None if the key has no timer
+        or waiting record that determines this time.
         """
         due: int | None = None
         wall: int | None = None

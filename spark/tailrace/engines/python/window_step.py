@@ -1,4 +1,4 @@
-"""Advance open windows by one epoch, with the model's reference step over Arrow tables."""
+"""Advance open windows by one epoch: run the model's reference step on Arrow tables."""
 
 from __future__ import annotations
 

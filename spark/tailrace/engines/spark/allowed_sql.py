@@ -67,9 +67,10 @@ def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str],
 
 
 def _nodes(gateway: JavaGateway, root: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """Yield all statements and expressions of a parsed query and of its inner queries, each with its class name.
+    """Yield all statements and expressions of a parsed query and of its inner queries, as pairs.
 
-    An inner query may be in any part of a node, so all parts of each node are searched.
+    Each pair consists of the class name and the Java object of a statement or expression. An inner query may be in any
+    part of a node, so all parts of each node are searched.
     """
     stack: list[Any] = [root]
     while stack:

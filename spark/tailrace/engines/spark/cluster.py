@@ -1,8 +1,8 @@
 """Execute a run on Spark if the input does not fit on one machine, or if a step is written for Spark.
 
 If all relations of a query are in this process, DuckDB runs the query in this process. Spark runs any other query.
-Small results are fetched into this process, which writes them. For a few rows, Spark would need more time: one job for
-the ledger and another job for the answers.
+Small results are fetched into this process, which writes them. This process writes a few rows in less time than Spark,
+which would need one job for the ledger and another job for the answers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Table(NamedTuple):
 
 
 class ClusterSession:
-    """The session of a run on Spark, for large work.
+    """The session of a run that Spark executes. Large runs use this session.
 
     The session does not pass file filters to Spark, because Spark derives such filters from the queries.
     """

@@ -1,8 +1,8 @@
 """Run a stage of a stream on Spark, with the stage's open windows in this process.
 
-The executors only aggregate an epoch's records. If one row per key and window fits into this process, this process
-applies the rules for windows in a tenth of the time that Spark needs. The windows are then outside Spark's heap, and
-losing an executor loses no window.
+The executors only aggregate an epoch's records to partials, with one row per key and window. If the partials fit into
+this process, this process applies the rules for windows in a tenth of the time that Spark needs. The windows are then
+outside Spark's heap, and no window is lost if an executor is lost.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ class DriverSide(DuckSide):
         self._added: BundleRecords | None = None
 
     def takes(self, bundle: BundleRecords, state: EpochState) -> bool:
-        """Return True if this process can take a bundle: the open windows fit, and few records are late.
+        """Return True if this process can take a bundle.
 
-        If the bundle is on Spark, this method also aggregates the bundle's records; `consume` then uses the result.
+        The number of open windows must be at most `EnginePolicy.driver_windows`. If the bundle is on Spark, at most
+        `LATE_HERE` of its records may be late. If the bundle is on Spark, this method also aggregates the bundle's
+        records; `consume` then uses the result.
         """
         if isinstance(bundle, pa.Table):
             return state.count <= self._most
@@ -62,7 +64,7 @@ class DriverSide(DuckSide):
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
-            # Arrow keeps freed memory for later use, but for a long time Arrow will not need this much memory.
+            # Arrow keeps freed memory for later use, but Arrow will not need so much memory again for a long time.
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle

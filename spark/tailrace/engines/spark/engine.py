@@ -58,11 +58,11 @@ class SparkEngine:
         return self._started()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the implementation of `Side` that folds a definition on Spark and keeps the state on the executors."""
+        """Create the `Side` that folds a definition on Spark and keeps the state on the executors."""
         return spark_side(definition, self, choice)
 
     def first_side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the first `Side` of a fold that starts on Spark.
+        """Create the first `Side` of a fold that starts on Spark.
 
         The fold's windows are in this process, which is Spark's driver, if the definition allows this. Otherwise the
         windows are on the executors.
@@ -70,7 +70,7 @@ class SparkEngine:
         return driver_side(definition, self, choice) or self.side(definition, choice)
 
     def side_taking(self, definition: Definition, choice: EngineChoice, bundle: BundleRecords, state: Any) -> AnySide:
-        """Open the `Side` on Spark for a fold that moves from DuckDB to Spark.
+        """Create the `Side` on Spark for a fold that moves from DuckDB to Spark.
 
         `bundle` is the next bundle of the fold, and `state` is the fold's state before this bundle.
         """
@@ -141,7 +141,7 @@ The types are `_WindowSide` for pipelines, `_KeySide` for computations, and `_Ro
 
 @singledispatch
 def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> AnySide:
-    """Open the implementation of `Side` that folds a definition with the state on the executors.
+    """Create the `Side` that folds a definition on Spark and keeps the state on the executors.
 
     Each kind of definition registers its own function.
     """
@@ -170,7 +170,7 @@ def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> _RowS
 
 @singledispatch
 def driver_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
-    """Open the implementation of `Side` that folds a definition with the state in this process.
+    """Create the `Side` that folds a definition on Spark and keeps the state in this process.
 
     Returns None if the state has to be on the executors.
     """

@@ -1,6 +1,7 @@
 """Update the table of answers from the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
-This process makes small updates itself, as for folds on DuckDB. A large update is a MERGE statement on Spark.
+This process makes small updates itself, with the follower that folds on DuckDB use. A large update is a MERGE statement
+on Spark.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class SparkKeyState:
 
 
 class SparkKeys(SparkProducer):
-    """The implementation of `Side` for computations on Spark, for large work.
+    """The implementation of `Side` that runs computations on Spark. This implementation is for large work.
 
     Bundles are data frames or Arrow tables.
     """
@@ -199,7 +199,7 @@ class SparkKeys(SparkProducer):
 
 
 def _with_loop(step: KeyStep, held: pa.Table, bundle: pa.Table) -> KeyRows:
-    """Run the step for a bucket of keys. Before, separate the log's records in `bundle` from the records in flight."""
+    """Separate the log's records in `bundle` from the records in flight, and run the step for a bucket of keys."""
     if _RETURNED not in bundle.column_names:
         return step(held, bundle, None)
     back = pc.is_valid(bundle[_RETURNED])

@@ -38,7 +38,8 @@ from tailrace.sql.terms import Query, Relation, bracketed
 class SparkProducer:
     """The base class for folding, on Spark, a definition whose output other definitions read.
 
-    Weak productions are not stored in the ledger.
+    If the definition's productions are weak, the productions are not stored in the ledger. If a reader needs a weak
+    production a second time, the production is computed again.
     """
 
     spark: SparkSession
@@ -64,7 +65,10 @@ class SparkProducer:
 
 
 class SparkRows(SparkProducer, RowSide[DataFrame]):
-    """The base class of `SparkMap` and `SparkJoin`, which fold a stream's map or join on Spark, for large work."""
+    """The base class of `SparkMap` and `SparkJoin`, which fold a stream's map or join on Spark.
+
+    These classes are for large work.
+    """
 
     definition: Windowless
 
@@ -74,7 +78,7 @@ class SparkRows(SparkProducer, RowSide[DataFrame]):
 
 
 class SparkMap(MapSide[DataFrame], SparkRows):
-    """The implementation of `Side` for maps on Spark.
+    """The implementation of `Side` that runs maps on Spark.
 
     The executors compute the map's rows, and write the rows to a branch of the ledger.
     """
@@ -96,7 +100,7 @@ class SparkMap(MapSide[DataFrame], SparkRows):
 
 
 class SparkJoin(JoinSide[DataFrame], SparkRows):
-    """The implementation of `Side` for joins on Spark.
+    """The implementation of `Side` that runs joins on Spark.
 
     This class keeps no records in memory: in each epoch, it reads possible partners from the join's logs.
     """

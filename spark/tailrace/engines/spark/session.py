@@ -117,9 +117,10 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration that makes the JVM and Python on this machine communicate through Unix domain sockets.
 
     Over the loopback interface, each Python task waits 40 ms until the JVM's small writes are acknowledged. The socket
-    files are in a folder that is removed when this process ends. The configuration is empty in three cases. On a
-    cluster, other machines may not have the folder. If the workers run another Python interpreter, that interpreter may
-    not have this package. If the folder's path is too long, it cannot be the path of a socket.
+    files are in a folder that is removed when this process ends. The configuration is empty in three cases. The first
+    case is a cluster, because other machines might lack the folder. The second case is that the workers run another
+    Python interpreter, which might lack this package. The third case is a folder whose path is too long for the path of
+    a socket.
     """
     same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     if not same or not _is_local(settings) or len(tempfile.gettempdir()) > _LONGEST:
@@ -136,7 +137,7 @@ def _is_local(settings: Settings) -> bool:
 
 
 _LONGEST = 40
-"""The maximum length of the path of the folder for temporary files.
+"""The maximum length of the path of the folder for temporary files, in characters.
 
 With a longer path, the sockets' paths might be too long: every system allows at least 104 characters for a socket's
 path.

@@ -50,7 +50,7 @@ _OPEN_FILES = 24
 
 
 class SparkSide:
-    """The implementation of `Side` for a stage of a pipeline on Spark, for large work.
+    """The implementation of `Side` that runs a stage of a pipeline on Spark. This implementation is for large work.
 
     A bundle that is an Arrow table is converted to a data frame.
     """
@@ -61,7 +61,7 @@ class SparkSide:
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True,
         connection: duckdb.DuckDBPyConnection | None = None,
     ) -> None:  # fmt: skip
-        """Open the `Side` of a stage.
+        """Create the `Side` of a stage.
 
         `streams` is true for a stream, which has the lease and therefore removes the files of earlier streams. If
         `connection` is given, small bundles are aggregated on this DuckDB connection.
@@ -122,7 +122,9 @@ class SparkSide:
         return EpochCounts.of_windows(counts.read(), stepped.state.open())
 
     def _lie_together(self, stepped: SparkResult) -> bool:
-        """Return True if an epoch has many rows, but few enough partitions for a task to have a file open in each."""
+        """Return True if an epoch has many rows, but so few partitions that one task can have a file open for each
+        partition.
+        """
         if stepped.partials < MANY or stepped.ends is None:
             return False
         live, most = self.lake.table(self.ledger), _KINDS
@@ -166,7 +168,7 @@ class SparkSide:
 
 
 def execution_of(spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> SparkExecution:
-    """Open the execution of a pipeline on Spark. Every pipeline that can run natively runs natively."""
+    """Create the object that executes a pipeline on Spark. Every pipeline that can run natively runs natively."""
     return _EXECUTIONS[way(pipeline)](spark, pipeline, rest)
 
 

@@ -25,8 +25,9 @@ _S3 = r"s3[an]?://"
 
 @dataclass(frozen=True)
 class Listing:
-    """The readable files of a folder with their modification times in milliseconds, and the number of its hidden
-    files.
+    """The readable files of a folder with their modification times, and the number of hidden files in the folder.
+
+    Modification times are in milliseconds.
     """
 
     times: Mapping[str, int]

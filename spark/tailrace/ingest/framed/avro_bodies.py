@@ -2,8 +2,8 @@
 
 The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So this
 module executes no Python code for the individual records. If every record in the result is followed by the mark, each
-body was read exactly to its end. Otherwise, or if fastavro raises an error, the batch of bodies is bisected until the
-faulty body is found.
+body was read exactly to its end. If a mark is missing, or if fastavro raises an error, the batch of bodies is bisected
+until the faulty body is found.
 
 fastavro returns values in the form in which Avro stores them: instants and dates as numbers, decimals as bytes. Arrow
 then converts the values to the types of the columns.
@@ -69,9 +69,9 @@ class AvroSchema:
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
     def kinds(self) -> dict[str, Kind | str]:
-        """Return the kind of each field: the field's type together with its meaning.
+        """Return the kind of each field: the field's type, together with how the field's values are to be interpreted.
 
-        If no column can hold a field's values, return a description for users instead.
+        If no column can hold a field's values, the dict has a description of the field for users instead of the kind.
         """
         return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
 
@@ -234,7 +234,7 @@ def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
 def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
     """Return the kind of a field with this schema.
 
-    If no column can hold the field's values, return a description for users instead.
+    If no column can hold the field's values, the result is instead a description of the field for users.
     """
     if isinstance(schema, list):
         some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]

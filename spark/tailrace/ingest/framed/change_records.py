@@ -133,8 +133,8 @@ class JsonChanges:
         message is not exactly one JSON object. A message might contain a brace that closes the line's object, and then
         further objects. Such a message is detected, because Arrow then finds more objects than there are messages.
         """
-        # A message may contain line ends between its tokens, so they are replaced by tabs. Within a JSON string, both
-        # line ends and tabs are invalid, so a string with a line end is still refused.
+        # A message may contain line ends between its tokens, so all line ends are replaced by tabs. Within a JSON
+        # string, both line ends and tabs are invalid, so a string with a line end is still refused.
         texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
         numbers = pa.array(range(len(bodies)), pa.int64())
         ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
@@ -154,7 +154,7 @@ class AvroChanges:
     """A reader for change records that were written with one Avro schema."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Match the fields of the schema's rows with the log's columns.
+        """Match the log's columns with the fields that the schema declares for a row.
 
         Raises `UnreadableSchemaError` if the schema is not for change records or does not match the log.
         """
@@ -179,9 +179,9 @@ def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
 
 
 def _beyond(bodies: pa.Array) -> Misfits:
-    """Find the messages that exceed the limits of JSON, which Arrow does not check.
+    """Find the messages that exceed the limits for JSON records; Arrow does not check these limits.
 
-    Only messages that have many brackets or a long row of digits are parsed.
+    Only messages that have many brackets or a long sequence of digits are parsed.
     """
     brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
     long = pc.greater(pc.binary_length(bodies), DIGITS)

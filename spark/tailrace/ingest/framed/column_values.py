@@ -1,7 +1,8 @@
 """Convert the values of a schema's fields to values of a log's columns, without losing information.
 
-The *kind* of a field is its type in Avro or Protobuf together with its meaning. If a column can hold only some values
-of a kind, each value is checked. For example, a `long` is converted to a `double` only if no digit is lost.
+The *kind* of a field is the field's Avro or Protobuf type, together with how the field's values are to be interpreted
+(for example, an integer as a timestamp). If a column can hold only some values of a kind, each value is checked. For
+example, a `long` is converted to a `double` only if no digit is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TOGETHER, LARGEST = 20_000, 1 << 20
 """The maximum size of a batch that is converted to Python objects: in records, and in bytes.
 
 A batch has at least one record, even if that record is larger. The limit on bytes is low, because each byte may become
-an item of a list, which takes a hundred times as much memory.
+an item of a list, and an item takes a hundred times as much memory as a byte.
 """
 
 
@@ -35,7 +36,7 @@ an item of a list, which takes a hundred times as much memory.
 class Kind:
     """The kind of a field's values: a readable name, the Arrow type of raw values, and a decimal's precision and scale.
 
-    `spells` is true for a text field in a format without decimals, in which a text may represent a decimal.
+    `spells` is true for a text field if the format has no decimals; the field's texts may then represent decimals.
     """
 
     name: str
@@ -127,7 +128,10 @@ def without_head(values: pa.Array, start: int) -> pa.Array:
 
 
 def in_batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield batches of values that are small enough for Python objects, and the index of each batch's first value."""
+    """Yield the values in batches that are small enough to be converted to Python objects.
+
+    Each batch is preceded by the index of its first value.
+    """
     ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(values):

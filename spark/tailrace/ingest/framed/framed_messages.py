@@ -53,7 +53,8 @@ HEAD = 5
 class ReadableSchema:
     """A schema in the form that is sent to workers: for Avro, the registry's text; for Protobuf, a compiled schema.
 
-    `unreadable` is the reason why records with this schema cannot be read; it is empty if they can be read.
+    `unreadable` is the reason why records with this schema cannot be read; it is an empty string if the records can be
+    read.
     """
 
     registered: RegisteredSchema
@@ -115,7 +116,7 @@ class FramedMessages:
         return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
 
     def _found(self, messages: DataFrame) -> Schemas:
-        """Return the schemas of all messages in a frame, by id."""
+        """Return the schemas of all messages in a frame, as a mapping from schema id to schema."""
         if self.registry is None:
             return {}
         framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
@@ -239,7 +240,8 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
     wrong = pa.array(sorted(misfits), pa.int64())
     nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
     rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
-    # If one row of a message does not fit, the message is rejected as a whole, so its other row is removed.
+    # If one row of a message does not fit the log, the message is rejected as a whole. So the other row of the message
+    # is removed.
     rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
     return pa.concat_tables([*rows, rejected])
 

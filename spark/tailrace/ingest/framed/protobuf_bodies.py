@@ -36,9 +36,9 @@ from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
 
 SHAPES = 16
-"""The maximum number of different message types for which the bodies of a batch are read in bulk.
+"""The maximum number of message types per batch whose bodies are read in bulk.
 
-Bodies of further message types are read one by one.
+If a batch has more message types, the bodies of the remaining types are read one by one.
 """
 
 
@@ -220,7 +220,8 @@ class _Field:
             nanos = pa.array(list(map(attrgetter(f"{name}.nanos"), messages)), pa.int64())
             if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
                 raise ValueError(f"the nanoseconds of {name} are not below a second")
-            # Round down to microseconds. In Protobuf, nanoseconds count forward from their second, even before 1970.
+            # Round down to microseconds. In Protobuf, the nanoseconds are always added to the seconds, even before
+            # 1970.
             found = pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
         else:
             read = list(map(attrgetter(name if wrapped is None else f"{name}.value"), messages))
@@ -247,7 +248,10 @@ class _Field:
 
 
 def _kind(field: FieldDescriptor) -> Kind | str:
-    """Return the kind of a field. If no column can hold the field's values, return a description for users instead."""
+    """Return the kind of a field.
+
+    If no column can hold the field's values, the result is instead a description of the field for users.
+    """
     if field.is_repeated:
         return "a list or a map"
     if field.message_type is None:

@@ -1,7 +1,7 @@
 """Match the fields of a registered schema with a log's columns, by the columns' names and aliases.
 
-If the schema has no field for a column, the column is null, as it is for a line of JSON without the column. All
-mismatches are found together, before any record is read.
+If the schema has no field for a column, the column is null. A column that is missing in a line of JSON is null, too.
+All mismatches are found together, before any record is read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ class UnreadableSchemaError(Exception):
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The mapping from a log's columns to the schema fields from which they are read, and to the kinds of these
-    fields.
-    """
+    """The schema fields from which a log's columns are read, and the kinds of these fields."""
 
     log: Log
     fields: Mapping[str, str]

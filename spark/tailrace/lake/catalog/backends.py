@@ -51,7 +51,9 @@ class CatalogKind:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists. The value is also True if only a request to a remote service could show this."""
+        """Whether the catalog exists. The value is also True if only a request to a remote service could show whether
+        the catalog exists.
+        """
         return True
 
     @property
@@ -62,7 +64,7 @@ class CatalogKind:
     def open(self, storage: Mapping[str, str]) -> Catalog:
         """Open the catalog with pyiceberg.
 
-        Before the opened catalog reports that a commit failed, it checks whether the commit succeeded
+        Before the opened catalog reports that a commit failed, the catalog checks whether the commit succeeded
         (`make_commits_sure`).
         """
         raise NotImplementedError
@@ -123,7 +125,10 @@ class Sqlite(CatalogKind):
 
 
 class Postgres(CatalogKind):
-    """A catalog in PostgreSQL, `postgresql://USER@HOST:PORT/DATABASE`; the password is `catalog_secret`."""
+    """A catalog in PostgreSQL at the address `postgresql://USER@HOST:PORT/DATABASE`.
+
+    The password is the setting `catalog_secret`.
+    """
 
     jars = ("postgres",)
 
@@ -203,9 +208,8 @@ class Rest(CatalogKind):
 
         limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
         within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
-        # Spark's catalog is configured by its Java class (`catalog-impl`), as for the other kinds of catalog. Without
-        # this property, a process that has already used another kind of catalog would use the Java class of that kind
-        # again.
+        # For every kind of catalog, Spark's properties name the catalog's Java class (`catalog-impl`). Without this
+        # property, a process that has already used another kind of catalog would use the Java class of that kind again.
         by = {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": self.settings.catalog_uri}
         return {**by, **self._asking, **within}
 
@@ -232,8 +236,8 @@ def catalog_kind(settings: Settings) -> CatalogKind:
 def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
     """Open the configured catalog with pyiceberg.
 
-    Before the opened catalog reports that a commit failed, it checks whether the commit succeeded. If `makes` is set, a
-    lake without an id is given a new id. Raises `PlaceError` if the lake was copied or moved.
+    Before the opened catalog reports that a commit failed, the catalog checks whether the commit succeeded. If `makes`
+    is set, a lake without an id is given a new id. Raises `PlaceError` if the lake was copied or moved.
     """
     remember_readers()
     there = catalog_kind(settings)

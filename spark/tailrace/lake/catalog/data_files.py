@@ -1,4 +1,5 @@
-"""Write rows to Parquet files, which a later commit adds to a table; collect the statistics for this commit.
+"""Write rows to Parquet files, which a later commit adds to a table; collect the file statistics that this commit
+needs.
 
 pyiceberg's own write function turns a null list of structs into an empty list, so rows are passed directly to
 pyiceberg's file writer.
@@ -31,7 +32,7 @@ from tailrace.lake.schema.layouts import SPANS
 ROWS_A_GROUP = 122_880
 """The maximum number of rows in a Parquet row group. The value is DuckDB's default.
 
-Readers can skip a row group by its statistics. A row group is always read by one core.
+Readers can skip a row group if its statistics show that no row is needed. A row group is always read by one core.
 """
 
 
@@ -49,8 +50,8 @@ and made the files larger.
 MOST_FILES = 500
 """The maximum number of partitions, and therefore of files, that one write creates.
 
-In a table that is partitioned by day, one write can therefore cover more than a year. If the rows belong to more
-partitions, they are written to a few files under an earlier partitioning of the table, which has no year, month, day or
+In a table that is partitioned by day, one write can therefore cover more than a year. If the rows belong to more than
+this number of partitions, they are written to a few files under an earlier partitioning that has no year, month, day or
 hour fields. Maintenance later moves these rows into their partitions.
 """
 
@@ -59,7 +60,7 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
     """Write rows to data files, one file for each partition that has rows; yield the files.
 
     `rows` has the table's columns. If the rows belong to more than `most` partitions (by default `MOST_FILES`), they
-    are written under an earlier partitioning of the table, which has no year, month, day or hour fields.
+    are written under an earlier partitioning that has no year, month, day or hour fields.
     """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
@@ -150,7 +151,7 @@ def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Chunked
 
 
 def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the year, month, day or hour of each instant, as an integer that counts from 1970, as in Iceberg."""
+    """Return each instant's year, month, day or hour as Iceberg counts it: the number of such units since 1970."""
     if span in ("year", "month"):
         years = pc.subtract(pc.year(instants), 1970)
         return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))

@@ -49,7 +49,10 @@ class DetachedTable:
         return Table(("detached",), TableMetadataUtil.parse_raw(self.metadata), "", io, NoopCatalog("detached"))
 
     def write(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
-        """Write batches that have the table's columns to files of about `rows` rows each; yield the files."""
+        """Write batches of rows to files of about `rows` rows each, and yield the files.
+
+        The batches have the table's columns.
+        """
         # The import is here, not at the top, because the module imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 

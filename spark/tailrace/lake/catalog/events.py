@@ -125,7 +125,7 @@ class SourceBack:
 
 
 UNREAD = ("changed", "moved", "hidden")
-"""The kinds of files in a landing folder that a stream misses or reads twice.
+"""The kinds of landing files that a stream misses or reads twice.
 
 If a file was changed after the stream read it, the stream does not read the new contents. A moved file is read twice. A
 hidden file is never read.
@@ -137,8 +137,8 @@ class FolderChecked:
     """A stream checked the landing folder of a log, and found files that the stream misses or reads twice.
 
     `changed` lists the files that were changed after the stream had read them. `moved` lists the renamed files, each as
-    a pair of its old and new name. Each changed or moved file is reported once. `counts` has the current number of
-    files of each kind (`UNREAD`); kinds without files are left out.
+    a pair of the file's old and new name. Each changed or moved file is reported once. `counts` has the current number
+    of files of each kind (`UNREAD`); kinds without files are left out.
     """
 
     log: str

@@ -167,8 +167,8 @@ class Lake:
                 properties={**table_properties(contract), "format-version": str(contract.format_version)},
             )
             if contract != first_layout:
-                # If rows belong to very many days or hours, they are written under the table's first partitioning,
-                # which has no time fields (`lake.catalog.data_files`).
+                # If rows belong to very many days or hours, they are written under this first partitioning, which has
+                # no time fields (`lake.catalog.data_files`).
                 with making.update_spec() as spec:
                     for one in (one for one in map(term, contract.partition_by) if one.is_span):
                         spec.add_field(one.column, one.transform, one.name)
@@ -283,7 +283,7 @@ class Lake:
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit a snapshot that has these properties and changes no rows; return its id.
+        """Commit a snapshot that has these properties and changes no rows; return the snapshot's id.
 
         Raises `MovedError` if main is not at snapshot `expected`.
         """

@@ -46,7 +46,9 @@ def _parsed(text: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of schemas and types so that the function runs only once for each set of argument objects."""
+    """Wrap a function that takes schemas and types, so that the function runs only once for each set of argument
+    objects.
+    """
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:

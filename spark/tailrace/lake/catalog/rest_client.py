@@ -37,7 +37,8 @@ _OVERTAKEN = re.compile(r"sequence number|unknown snapshot")
 class RefusedError(CatalogError, UnauthorizedError):
     """The error that is raised if the catalog rejects the token.
 
-    If client credentials are configured, pyiceberg requests another token and sends the request once more.
+    If client credentials are configured, pyiceberg then requests another token and sends the rejected request once
+    more.
     """
 
 

@@ -1,7 +1,7 @@
 """Answer look-ups in a catalog's SQLite file by plain queries; pyiceberg's own catalog makes every change.
 
-The location of a table's metadata is in one row of the file. pyiceberg's catalog reads this row with SQLAlchemy.
-Importing SQLAlchemy takes a quarter of a second, which is a fifth of the running time of a short command.
+The location of a table's metadata is in one row of the catalog's SQLite file. pyiceberg's catalog reads this row with
+SQLAlchemy. Importing SQLAlchemy takes a quarter of a second, which is a fifth of the running time of a short command.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnreadError(Exception):
 
 
 class SqliteLookups:
-    """A catalog in an SQLite file that answers look-ups itself; `whole` opens pyiceberg's catalog for other operations.
+    """A catalog that answers look-ups from its SQLite file; `whole` opens pyiceberg's catalog for all other operations.
 
     If the file contains no catalog yet, or a catalog of an older version, pyiceberg's catalog answers the look-ups,
     too.

@@ -22,8 +22,8 @@ from tailrace.lake.catalog.lake import Lake
 
 
 class KeptManifests:
-    """A cache of the entries of recently read manifests, for at most `files` data files in all. The cache is
-    thread-safe.
+    """A thread-safe cache of the entries of recently read manifests. The cached entries list at most `files` data files
+    in all.
     """
 
     def __init__(self, files: int) -> None:
@@ -89,9 +89,7 @@ class StillLake(Lake):
         return self.find(table) is not None
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Return all rows of a small table as they were first read, preceded by the id of the snapshot that was
-        read.
-        """
+        """Return the id of the snapshot from which a small table was first read, and all rows of this snapshot."""
         if table not in self._rows:
             self._rows[table] = super().rows(table)
         return self._rows[table]

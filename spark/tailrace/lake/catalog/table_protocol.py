@@ -135,7 +135,7 @@ class Tables(Protocol):
         """Remove branches and tags by name; names that do not exist are skipped."""
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main a snapshot that has these properties and changes no rows; return its id."""
+        """Commit to main a snapshot that has these properties and changes no rows; return the snapshot's id."""
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit a change of files to main, with these properties; return the new snapshot's id.

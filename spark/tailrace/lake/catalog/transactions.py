@@ -155,7 +155,7 @@ class Exchange(_AsWritten, _OverwriteFiles):
 
 
 MANIFESTS = 8
-"""The minimum number of manifests at which an `Exchange` merges them."""
+"""The minimum number of a table's manifests at which an `Exchange` merges the manifests."""
 
 _MANIFEST = 256 * 1024
 """The target size of merged manifests, in bytes: enough for some hundreds of files.

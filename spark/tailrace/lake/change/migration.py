@@ -50,7 +50,7 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The planned changes of one table, which is or will be in the lake `lake`.
+    """The planned changes of one table. The table is in the lake `lake`, or will be created there.
 
     `made` states whether the table exists; a stream creates a missing table. `withheld` is the reason why the table's
     columns must not change at present, or an empty text if they may change.
@@ -98,7 +98,8 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Return the reason why the columns of a ledger or of answers must not change now, or an empty text if they may.
+    """Return the reason why the columns of a ledger or of answers must not change now, or an empty text if the columns
+    may change.
 
     The definition determines the columns of its ledger and answers. For all other tables, the returned text is empty.
     """
@@ -165,9 +166,7 @@ def evolve_table(
 
 
 def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
-    """Load a table and call `attempt` with the table; if another commit interferes, load the table and call it
-    again.
-    """
+    """Load a table and call `attempt` with the loaded table; repeat both steps if another commit interferes."""
     for _ in range(TRIES):
         with suppress(MovedError):
             return attempt(lake.table(name))

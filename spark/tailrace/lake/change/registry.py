@@ -28,7 +28,7 @@ def registry_contracts(definition: Definition) -> list[Contract]:
 
 
 class Registry:
-    """A registry in which one computation claims ids; `token` belongs to the lease of the computation's ledger.
+    """A registry in which one computation claims ids; `token` is the token of the lease on the computation's ledger.
 
     Only the writer with the latest token should claim ids. If a writer that has lost the lease claims an id, this does
     no harm: the id still belongs to the same computation, and the ledger decides which claims count.
@@ -61,12 +61,12 @@ class Registry:
     def start(self) -> int | None:
         """Base the next commit on the current snapshot of the branch main, and return this snapshot's id.
 
-        The caller looks up existing claims in this snapshot, and publishes new claims on top of it.
+        The caller looks up existing claims in this snapshot, and publishes new claims on top of this snapshot.
         """
         return self.branch.start().snapshot
 
     def publish(self) -> None:
-        """Publish the claims on the branch. Raises `MovedError` if another computation has published claims
+        """Publish the branch's claims on main. Raises `MovedError` if another computation has published claims
         meanwhile.
         """
         self.branch.publish()

@@ -35,8 +35,8 @@ class RelocationError(LakeError):
 class Relocation:
     """The result of a relocation: the lake's old and new location, its new id, and the number of rewritten files.
 
-    `copied` means that the old lake still exists. `elsewhere` is the number of data files outside the lake to which the
-    lake's tables refer. `relocated` is False if the tables already referred to the lake's location.
+    `copied` means that the old lake still exists. `elsewhere` is the number of data files that the lake's tables use,
+    but that are outside the lake. `relocated` is False if the tables already referred to the lake's location.
     """
 
     before: str
@@ -86,8 +86,8 @@ def _former(before: LakeNote, named: Iterable[str]) -> list[str]:
 
 
 def _renamed(session: Session, renaming: Renaming) -> int:
-    """Switch the lake's tables and views to their new metadata in an open transaction; return how many were
-    switched.
+    """Switch the lake's tables and views to their new metadata in an open transaction; return the number of switched
+    tables and views.
     """
     tables = 0
     for row in session.query(IcebergTables).all():

@@ -1,10 +1,10 @@
 """Restore tables to an epoch, which is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
 
 An epoch consists of one commit to the log and one commit to each ledger that is computed from the log, in this order.
-So the snapshots that were current at the end of one epoch belong together. They contain the state of all stages, and
-all records that are in transit from one stage to the next. Each table is restored by one commit that changes only
-metadata; a tag keeps the table's former contents. The next stream folds the later epochs again from the log. If the log
-is also restored, the stream reads these epochs again from the source.
+So the snapshots that were current at the end of one epoch belong together. These snapshots contain the state of all
+stages, and all records that are in transit from one stage to the next. Each table is restored by one commit that
+changes only metadata; a tag keeps the table's former contents. The next stream folds the later epochs again from the
+log. If the log is also restored, the stream reads these epochs again from the source.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class RestoreError(LakeError):
 
 @dataclass(frozen=True)
 class Restoration:
-    """A table that was restored from epoch `before` to `epoch`; `tag` marks the table's snapshot from before the
-    restore.
+    """A table that was restored from epoch `before` to epoch `epoch`.
+
+    `tag` marks the table's snapshot from before the restore.
     """
 
     table: str
@@ -55,7 +56,7 @@ class Restoration:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A table's commits up to the end of an epoch, and the commits after this epoch, which are `undone`.
+    """A table's commits up to the end of an epoch, and the later commits (`undone`), which the restore undoes.
 
     In both lists, the latest commit is first. `before` is the table's present epoch.
     """

@@ -94,7 +94,10 @@ class Following(ABC):
         self.branch.drop()
 
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Bring the answers up to date; return their new head, and the ledger snapshot up to which they are current."""
+        """Bring the answers up to date.
+
+        Returns the new head of the answers, and the ledger snapshot up to which the answers are current.
+        """
         while True:
             self.begin()
             # Each attempt starts the branch again at the current snapshot, because maintenance may also have committed

@@ -73,7 +73,7 @@ Tailrace's own properties are archived in any case.
 """
 
 _KEPT = "iceberg:"
-"""The prefix of the property names under which an archived commit has the entries that `PROOF` lists."""
+"""The prefix of the property names under which an archived commit stores the entries that `PROOF` lists."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
         rows = [_row(commit) for commit in commits if commit.snapshot not in there]
         if not rows:
             return
-        # Another process may write to the archive first, perhaps for the same snapshots.
+        # Another process may write to the archive first, and may archive the same snapshots.
         with suppress(MovedError):
             lake.enter(name, rows, {}, expected)
             return

@@ -21,8 +21,9 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass
 class Branch:
-    """A writer's branch of one table, for the writer's next commit; `base` is main's snapshot on which the commit is
-    built.
+    """A writer's branch of one table, and the commit that the writer is preparing.
+
+    `base` is the snapshot of main on which this commit is built.
     """
 
     lake: Tables

@@ -1,9 +1,9 @@
 """Check whether Tailrace made each commit of a table, by the digests in the commits (`lake.digests`).
 
 A commit with a digest counts as Tailrace's if the digest continues the chain of digests. A commit without a digest
-counts as Tailrace's if it has Tailrace's properties and either was made by Spark or is older than the chain. All other
-commits are foreign, except compactions by other programs. A compaction does not change the number of rows, and audits
-compare the rows themselves.
+counts as Tailrace's if the commit has Tailrace's properties, and either Spark made the commit or the commit is older
+than the chain. All other commits are foreign, except compactions by other programs. A compaction does not change the
+number of rows, and audits compare the rows themselves.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _broken(
         if before is not None and before is last:
             return f"begins the chain of digests anew after commit {before.snapshot}"
     elif last is None:
-        # The previous commit with a digest has expired and is not archived, so the link to this commit cannot be
-        # checked.
+        # The previous commit with a digest has expired and is not archived. So it is impossible to check whether the
+        # present commit continues the chain of digests.
         return None
     elif last.snapshot != digest.since:
         return f"follows commit {digest.since}, which is not there, and comes after {last.snapshot}"

@@ -24,10 +24,15 @@ PROGRESS = "progress"
 
 OFFSET = "offset"
 READ = ("query", "batch", OFFSET)
-"""The names of the properties with the position in the source: Spark's query, its micro-batch, and the offset."""
+"""The names of the properties that record the position in the source: Spark's query, the query's micro-batch, and the
+offset.
+"""
 
 TOPIC = "topic"
-"""The property of a log's commit with the name and the id, separated by a space, of the Kafka topic that was read."""
+"""The property of a log's commit that identifies the Kafka topic that was read.
+
+The value is the topic's name, a space, and the topic's id.
+"""
 
 ENGINE = "engine"
 """The property with the engine that folded an epoch, and the reason why this engine was chosen.
@@ -51,13 +56,14 @@ DUPLICATES = "duplicates"
 """The property with the number of duplicates that were dropped in all epochs up to this epoch (rule X5)."""
 
 FOLDER = "folder"
-"""The property of a log's commit with the counts of changed, moved and hidden files in its landing folder, as JSON.
+"""The property of a log's commit that has, as JSON, the counts of changed, moved and hidden files in the landing
+folder.
 
 The property is missing if the folder has no changed, moved or hidden files.
 """
 
 NEAR = "near_names"
-"""The property of a log's commit that maps each dropped field to a missing column of almost the same name, as JSON.
+"""The property of a log's commit that maps, as JSON, each dropped field to a missing column of almost the same name.
 
 The property is missing if no dropped field has almost the name of a missing column.
 """

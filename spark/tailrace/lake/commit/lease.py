@@ -25,10 +25,12 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The property with the lender's token; it remains until the lender or another writer takes the lease."""
+"""The property with the lender's token. This property remains until the lender or another writer takes the lease."""
 
 BORROWER = "borrower"
-"""The property with the id of the run that has borrowed the lease; it remains until the run returns the lease."""
+"""The property with the id of the run that has borrowed the lease. This property remains until the run returns the
+lease.
+"""
 
 REGAINED = "regained"
 """The property with the lender's previous token, in the commit by which the lender takes the lease back."""
@@ -80,8 +82,8 @@ class Lease:
         while True:
             head = lake.head(table)
             if landing is not None and head.number(LANDING, 0) > landing.token:
-                # A higher token belongs to a later holder of the log's lease, so this writer has lost the log's lease,
-                # unless the log was created again.
+                # The table records a token of the log's lease that is higher than this writer's token. Unless the log
+                # was created again, another writer has therefore taken the log's lease after this writer.
                 landing.check()
             properties = repeated_properties(head.properties, *HOLDING) | _landing(token)
             with suppress(MovedError):
@@ -138,12 +140,12 @@ class Lease:
         )
 
     def publish(self, properties: Mapping[str, str]) -> int:
-        """Publish the commit that is prepared on the branch, with the given properties; return the commit's snapshot
-        id.
+        """Publish the commit that is prepared on the branch; return the commit's snapshot id.
 
-        Raises `FencedError` if another writer has taken the lease, `LentError` if a run has borrowed the lease
-        (`regain`), and `MovedError` if a backfill or maintenance has committed to the table. After `MovedError`, the
-        branch is based on the table's new snapshot, and the caller has to write the commit again.
+        `properties` are the properties of the prepared commit. Raises `FencedError` if another writer has taken the
+        lease, `LentError` if a run has borrowed the lease (`regain`), and `MovedError` if a backfill or maintenance has
+        committed to the table. After `MovedError`, the branch is based on the table's new snapshot, and the caller has
+        to write the commit again.
         """
         try:
             snapshot = self.branch.publish()
@@ -154,7 +156,8 @@ class Lease:
             raise
 
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
-        """Publish the epoch on the branch; if another writer has moved main, call `again` to write the epoch again.
+        """Publish the epoch that the branch contains; if another writer has moved main, call `again` to write the epoch
+        again.
 
         `again` is not called if the written files can be published without writing them again. Returns False if a run
         has borrowed the lease; the caller then recomputes the epoch from the run's result (rule X4). Raises
@@ -218,7 +221,9 @@ class Lease:
                 return
 
     def close(self) -> None:
-        """Remove the writer's branch. The token stays in the table, but no other writer has to wait because of it."""
+        """Remove the writer's branch. The token stays in the table, but no other writer has to wait because of this
+        token.
+        """
         self.branch.drop()
 
 

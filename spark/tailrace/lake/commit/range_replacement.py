@@ -98,7 +98,7 @@ class ReplacedRange(NamedTuple):
 class EndedRun:
     """The result of a run: its last row in the table of runs, and its counts of windows.
 
-    `above` is the run of a higher generation to which this run gave way, or None.
+    If this run gave way to another run of a higher generation, `above` is that other run. Otherwise, `above` is None.
     """
 
     run: Run

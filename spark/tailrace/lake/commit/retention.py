@@ -37,7 +37,7 @@ class Removal:
 def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Removal:
     """Find the snapshots of a loaded table that were replaced by a later snapshot more than the retention time ago.
 
-    `now` is in milliseconds. On main, the snapshots in `needed` and all snapshots after them are kept.
+    `now` is in milliseconds. On main, the snapshots in `needed` and all later snapshots are kept.
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
@@ -50,8 +50,8 @@ def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[
 def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
     """Find the removable snapshots: main's older snapshots, and unpublished snapshots without a branch.
 
-    The latest `most` snapshots of main are kept. On main, the snapshots in `needed` and all snapshots after them are
-    also kept.
+    The latest `most` snapshots of main are kept. On main, the snapshots in `needed` and all later snapshots are also
+    kept.
     """
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)

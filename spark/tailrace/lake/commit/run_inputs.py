@@ -119,8 +119,8 @@ def _runs(lake: Lake, name: str) -> list[Run]:
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
     """Return the backfills whose commit is in the ledger.
 
-    A backfill that was killed after its commit, but before its row in the table of runs was marked as committed, is
-    included.
+    A backfill is also included if it was killed after its commit, but before its row in the table of runs was marked as
+    committed.
     """
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]

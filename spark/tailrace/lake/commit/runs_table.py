@@ -19,7 +19,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
-"""The property, in each commit of the table of runs, with the highest generation that was assigned so far."""
+"""The property in which each commit of the table of runs records the highest generation that was assigned so far."""
 
 
 def runs_named(lake: Tables, name: str) -> list[Run]:

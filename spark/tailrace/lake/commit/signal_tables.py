@@ -1,8 +1,8 @@
 """Read control tables, to which users add rows for a log: signals, and declarations that the input is complete.
 
-A stream reads the new rows when it lands an epoch, and the log's commit names the last snapshot of the control table
-that the stream has read. So a replay and a catch-up see each row in the same epoch as the stream, whatever rows users
-add later (rule T2).
+A stream reads the new rows of a control table when it lands an epoch. The log's commit then names the last snapshot of
+the control table that was read. So a replay and a catch-up see each row in the same epoch as the stream, whatever rows
+users add later (rule T2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = "signals"
 class ControlTable:
     """A control table for a log. `seen` is the name of a property in the log's commits.
 
-    This property has the last snapshot of the control table that a stream has read.
+    The value of this property is the id of the last snapshot that a stream has read from the control table.
     """
 
     seen: ClassVar[str]

@@ -17,15 +17,19 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Definition
 
 LEFT = 5
-"""A divisor. If a table has more than `most_snapshots` snapshots, trimming keeps the latest `most_snapshots / LEFT`."""
+"""The divisor that determines how many snapshots remain after trimming.
+
+If a table has more than `most_snapshots` snapshots, trimming keeps the latest `most_snapshots / LEFT` snapshots, and
+keeps older snapshots only if they are still needed.
+"""
 
 
 class Trimming:
     """Removes the oldest snapshots of one table on behalf of the table's writer.
 
-    `readers` are the tables that are computed from this table. Each reader is a pair: the name of the reading table,
-    and the name of the property in which its commits record the last snapshot that was read. `archived` means that this
-    table's commits are archived before their snapshots are removed.
+    `readers` has a pair of names for each table that is computed from this table. The first name is the name of the
+    reading table. The second name is the name of the property in which the reading table's commits record the last
+    snapshot that was read. `archived` means that this table's commits are archived before their snapshots are removed.
     """
 
     def __init__(self, lake: Lake, table: str, *readers: tuple[str, str], archived: bool = True) -> None:
@@ -62,6 +66,8 @@ class Trimming:
 
 
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
-    """Return the trimming of a definition's ledger; snapshots that the answers still have to read are kept."""
+    """Create the `Trimming` of a definition's ledger, which keeps the snapshots that the answers table still has to
+    read.
+    """
     answers = tables_of(definition).answers
     return Trimming(lake, ledger_name(definition.name), *([] if answers is None else [(answers.table, STAMP)]))

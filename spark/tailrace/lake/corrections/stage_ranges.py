@@ -72,8 +72,8 @@ class RangedRanges(StageRanges[R]):
 
 
 class JoinRanges(RangedRanges[Join]):
-    """The ranges of a join's results: a pair's time may be the time of either record, or a time in the records'
-    window.
+    """The ranges of a join's results. The time of a joined pair is the time of one of the two records, or a time in
+    their window.
     """
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
@@ -111,8 +111,9 @@ class WindowRanges(RangedRanges[Pipeline]):
     def _reached(self, lake: Lake, first: int, last: int) -> int:
         """Return the latest end of the pipeline's merging windows that can contain an event time of the given range.
 
-        Only windows with a pane are considered. Returns `END_OF_TIME` if the pipeline's log has the panes of another
-        pipeline, or if the windows have no gap. If there is no such window, returns the end of the range plus the gap.
+        Only windows that have a pane in the pipeline's ledger are considered. If no such window can contain an event
+        time of the range, the end of the range plus the gap is returned. Returns `END_OF_TIME` if the pipeline's log
+        has the panes of another pipeline, or if the merging windows have no gap.
         """
         pipeline = self.definition
         gap = pipeline.where.reach
@@ -127,7 +128,7 @@ class WindowRanges(RangedRanges[Pipeline]):
 
 @singledispatch
 def ranges_of(definition: object) -> StageRanges[Any]:
-    """Return an object with the ranges of a definition's results; its class depends on the kind of the definition."""
+    """Return the `StageRanges` of a definition; the class of the returned object depends on the definition's kind."""
     raise KindError("reach of corrections", definition)
 
 

@@ -1,8 +1,8 @@
 """Find windows and rows of later stages that lack a backfill's correction of an earlier stage (rules V4 and X4).
 
-A run computes the windows in its range. A window of a later stage may be wider than this range: it then contains an
-answer from the range, but the window itself is not in the range. The run does not compute such wider windows, or the
-windows of a stage that was left out of the run.
+A run computes the windows in its range. A window of a later stage may be wider than this range. Such a wider window
+contains an answer from the range, but the wider window itself is not in the range. The run does not compute windows
+that are wider than its range. The run also does not compute the windows of a stage that was left out of the run.
 
 The table of runs shows permanently which windows lack the correction, because each run records which runs of its inputs
 it has seen. If a correction affects a range, the range lacks the correction until a run that has seen the correction

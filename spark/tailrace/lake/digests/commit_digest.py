@@ -1,9 +1,9 @@
 """Compute the digest that is stored in each of Tailrace's commits, so that an audit detects foreign changes.
 
-A digest has two parts. `files` is a digest of all data and delete files in the table after the commit. This digest is a
-sum with one hash per file. So a commit only has to add the hashes of the files that it adds, and to subtract the hashes
-of the files that it removes. `link` is a hash of the commit's id, its properties, its `files` and the previous commit's
-link.
+A digest has two parts. `files` is a digest of all data and delete files in the table after the commit. This digest is
+the sum of the hashes of all these files. So a commit only has to add the hashes of the files that it adds, and to
+subtract the hashes of the files that it removes. `link` is a hash of the commit's id, its properties, its `files` and
+the previous commit's link.
 
 The links form a chain. The chain breaks if a commit was inserted, removed or replaced, or if a property of a commit was
 changed. Spark's commits have no digest, because Spark itself chooses the names of the files. The next commit of this
@@ -37,7 +37,7 @@ ACCEPTED = "accepted"
 MOST_CHECKSUMS = 32
 """The maximum number of files for which a commit records separate checksums.
 
-If a commit adds more files than this, it records one combined checksum.
+If a commit adds more files than this maximum, the commit records one combined checksum for all these files.
 """
 
 _BITS = 128
@@ -118,13 +118,15 @@ def _text(number: int) -> str:
 
 
 def manifest_entries(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the entries in manifests for files that are now in the table, including delete files."""
+    """Yield the manifests' entries for the current data files and delete files; skip the entries for removed files."""
     for manifest in manifests:
         yield from manifest.fetch_manifest_entry(io)
 
 
 def manifest_files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[DataFile]:
-    """Yield the files in manifests that are now in the table, including delete files."""
+    """Yield the files, including delete files, that the given manifests list and that are currently part of the
+    table.
+    """
     for entry in manifest_entries(manifests, io):
         yield entry.data_file
 
@@ -140,9 +142,9 @@ def digest_properties(
 ) -> dict[str, str]:
     """Compute the digest properties of a commit that adds and removes these files and has these `properties`.
 
-    The digest of the files before the commit is normally taken from the previous commit. The digest is computed from
-    the manifests if the previous commit has no digest, or if the new commit accepts foreign commits, because the
-    previous digest may then be forged.
+    The digest of the files before the commit is normally taken from the previous commit. In two cases, this digest is
+    computed from the manifests instead: the previous commit has no digest, or the new commit accepts foreign commits.
+    If the new commit accepts foreign commits, the previous digest may be forged.
     """
     added = list(added)
     before = None if parent is None else metadata.snapshot_by_id(parent)

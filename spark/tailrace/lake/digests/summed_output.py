@@ -1,4 +1,4 @@
-"""Compute a file's checksum while the file is written, so that `audit --deep` can later check the file against it.
+"""Compute a file's checksum while the file is written, so that `audit --deep` can later verify the file.
 
 The file need not be read again to compute the checksum.
 """

@@ -83,9 +83,7 @@ def order_commit_times(catalog: Catalog) -> Catalog:
 
 
 def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
-    """Raise the times of the log entries that a commit adds to at least the latest time in the earlier metadata,
-    `base`.
-    """
+    """Raise the times of a commit's new log entries to at least the latest time in the earlier metadata, `base`."""
     # Moving a branch back to a snapshot adds an entry that may equal an existing entry, so equal entries are counted.
     least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
     for one in made.snapshot_log:

@@ -2,11 +2,11 @@
 
 Iceberg's metadata contains the full path of every file. The tables of a copied lake still refer to the original lake's
 files: a stream on the copy would write files into the original lake, and maintenance of the copy would delete files of
-the original lake. So each lake in a folder has a file with its id and its location. A lake that is not at its recorded
-location is not opened.
+the original lake. So the folder of each lake contains a file that records the lake's id and location. A lake that is
+not at its recorded location is not opened.
 
-A location is a folder, whatever path leads to it. If several paths lead to one folder, for example symbolic links,
-mounts or relative paths, all of them are the same location.
+A location is a folder, whatever path leads to it. If several paths, such as symbolic links, mounts or relative paths,
+lead to one folder, all these paths are the same location.
 """
 
 from __future__ import annotations

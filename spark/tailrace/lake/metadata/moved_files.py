@@ -1,8 +1,8 @@
 """For a moved table, rewrite the files that contain addresses of other files.
 
-These are metadata files, manifest lists, manifests and delete files. No file is overwritten. A new file is written next
-to each old file, and the caller switches the catalog to the new metadata. Until this switch, the table is unchanged. An
-interrupted relocation leaves only files that do not belong to any snapshot.
+The files that contain addresses are metadata files, manifest lists, manifests and delete files. No file is overwritten.
+A new file is written next to each old file, and the caller switches the catalog to the new metadata. Until this switch,
+the table is unchanged. An interrupted relocation leaves only files that do not belong to any snapshot.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class SmallFiles:
     def look(self, table: Table) -> tuple[list[FileLot], int]:
         """Return the lots of files to merge now, and the number of commits until the next search.
 
-        The number of commits is how many files the fullest incomplete level still lacks, and is at least 1.
+        If some lots are left for the next search, the number of commits is 1. Otherwise, the number of commits is the
+        number of files that the fullest incomplete level still lacks, but at least 1.
         """
         groups: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
         for file in self._files(table):
@@ -130,7 +131,10 @@ class TableCompaction:
     pending: Future[FileChange | None] | None = None
 
     def prepare(self) -> FileChange | None:
-        """Merge the table's small files if there are enough; return the exchange of files to commit, or None."""
+        """Merge the table's small files if there are enough small files of one level.
+
+        Returns the exchange of files that the stream has to commit, or None if no files were merged.
+        """
         # This default number of commits until the next search remains in effect if the present search fails.
         self.room = self.small.least
         try:
@@ -160,7 +164,7 @@ class TableCompaction:
         self.lake.tell(CompactionFailed(self.table, f"{type(error).__name__}: {str(error).strip()}"))
 
     def is_due(self) -> bool:
-        """Count a commit by the table's writer; return True if a search for small files is now due."""
+        """Count one more commit of the table's writer; return True if a search for small files is now due."""
         self.room -= 1
         return self.room < 0
 

@@ -22,7 +22,7 @@ from tailrace.lake.schema.lake_errors import DamagedError
 Kind = Literal["metadata", "list of manifests", "manifest", "data file"]
 
 PATIENCE = 10.0
-"""The time after which a search of a lake for damaged files stops, in seconds."""
+"""The time, in seconds, after which a search of a lake for damaged files stops."""
 
 
 @dataclass(frozen=True)

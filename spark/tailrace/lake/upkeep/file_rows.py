@@ -1,4 +1,4 @@
-"""Read the rows of a data file with its table's current columns, which are matched by Iceberg's field ids.
+"""Read the rows of a data file, converted to the table's current columns; Iceberg's field ids match the columns.
 
 If possible, a file is read without pyiceberg's own reader, because that reader turns a null list of structs into an
 empty list.
@@ -16,7 +16,8 @@ from pyiceberg.schema import Schema
 
 
 def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[pa.RecordBatch] | None:
-    """Return an iterator over a file's rows with the columns of `schema`; columns that the file lacks are null.
+    """Return an iterator over a file's rows, converted to the columns of `schema`; columns that the file lacks are
+    null.
 
     Returns None if a nested column has another type in the file.
     """

@@ -1,10 +1,11 @@
-"""Find leftovers of crashed writers and readers: branches, pins, and tables of replays and of resting windows.
+"""Find leftovers of crashed writers and readers: branches, pins, and the separate tables for replays and resting
+windows.
 
 The name of a stream's branch contains the token of the stream's lease. A stream with an older token cannot publish
-anything (rule X1), so its branch is a leftover; the same is true for the branch of a restore. A run's branch is a
-leftover when the run has ended. Other branches, pins, unfinished runs and tables become leftovers when they reach a
-certain age. A branch, pin or table whose recorded time is before `EARLIEST` is kept: the clock was wrong, so the age is
-unknown.
+anything (rule X1), so this stream's branch is a leftover. The branch of a restore with an older token is also a
+leftover. A run's branch is a leftover when the run has ended. Other branches, pins, unfinished runs and tables become
+leftovers when they reach a certain age. A branch, pin or table whose recorded time is before `EARLIEST` is kept: the
+clock was wrong, so the age is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""A pattern for the branches of writers without a lease; such a writer creates its branch again if it is missing."""
+"""A pattern for the branches of writers without a lease. Such a writer creates its branch again if the branch is
+missing.
+"""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
@@ -74,7 +77,7 @@ def _superseded(table: Table, branch: str) -> float:
 
 
 def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """Return the given tables that replays or streams of a definition left behind when they crashed.
+    """Return those of the given tables that crashed replays or crashed streams of a definition left behind.
 
     A running stream may also have a table of resting windows that has not changed for a long time. If such a table is
     removed, the stream restores these windows from the ledger.

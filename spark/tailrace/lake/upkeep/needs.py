@@ -37,7 +37,10 @@ _TARGET = 512 * 1024 * 1024
 """The default target size of a data file, in bytes."""
 
 _SMALL = 0.75
-"""A data file counts as small if it is smaller than this fraction of the target size, as in Iceberg's own rewrites."""
+"""A data file counts as small if its size is less than this fraction of the target size.
+
+Iceberg's own rewrites use the same fraction.
+"""
 
 Reader = tuple[str, str]
 
@@ -46,9 +49,9 @@ Reader = tuple[str, str]
 class UpkeepTable:
     """A table to maintain. `stage` is the definition to which the table belongs, or None for a log's table.
 
-    `readers` has a pair of names for each table whose writer reads this table: the name of the reading table, and the
-    name of the property in which its commits record the last snapshot that was read. `archived` is True if this table's
-    commits are archived before their snapshots expire.
+    `readers` has a pair of names for each table whose writer reads this table. The first name is the name of the
+    reading table. The second name is the name of the property in which the reading table's commits record the last
+    snapshot that was read. `archived` is True if this table's commits are archived before their snapshots expire.
     """
 
     contract: Contract
@@ -120,7 +123,8 @@ def _tables_of_stage(lake: Lake, stage: Definition) -> Iterator[UpkeepTable]:
     own = tables_of(stage)
     for log in stage.sources:
         yield from (UpkeepTable(of(log), archived=True) for of in (log_contract, rejected_contract))
-        # A log's tables of signals and of completeness may exist even if this definition does not wait for their rows.
+        # A log's tables of signals and of completeness may exist even if this definition does not wait for rows in
+        # these tables.
         control = (Signals(lake, log), Completions(lake, log))
         yield from (UpkeepTable(one.contract, readers=((log.name, one.seen),)) for one in control)
     readers = () if own.answers is None else ((own.answers.table, STAMP),)

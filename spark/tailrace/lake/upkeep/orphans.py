@@ -16,9 +16,9 @@ from tailrace.lake.metadata.commit_times import EARLIEST
 def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
     """List the files in a table's local folder that are older than `before` and belong to no snapshot.
 
-    The returned addresses begin in the same form as the table's location, because Iceberg ignores addresses in other
-    forms. A file dated before `EARLIEST` is not listed: its writer's clock was wrong, and the file may be committed
-    soon.
+    The returned addresses have the same form (a path or a `file:` URL) as the table's location, because Iceberg ignores
+    addresses in other forms. A file dated before `EARLIEST` is not listed: its writer's clock was wrong, and the file
+    may be committed soon.
     """
     location = lake.table(table).location()
     # The folder is listed before the table is loaded again, so that a file that is committed in the meantime is found
@@ -37,7 +37,7 @@ def _older(folder: Path, before: float) -> Iterator[str]:
 
 
 def _named(table: Table) -> Iterator[str]:
-    """Yield the paths of all files to which a loaded table's metadata refers, and of the metadata files."""
+    """Yield the paths of all files to which a loaded table's metadata refers, and the paths of the metadata files."""
     metadata = table.metadata
     own = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     yield from map(_path, [*own, *(one.statistics_path for one in metadata.statistics)])

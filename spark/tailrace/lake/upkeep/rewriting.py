@@ -1,4 +1,4 @@
-"""Merge small data files of a table, in the table's sort order, and exchange the files in one commit (rule X3).
+"""Merge small data files of a table into larger sorted files, and replace the small files in one commit (rule X3).
 
 Streams rewrite their recent files this way, and maintenance rewrites all other files. A rewrite adds and removes no
 rows, so its commit repeats the epoch's properties from the previous commit. Followers skip the commit, because they
@@ -33,7 +33,9 @@ TRIES = 20
 """The maximum number of attempts to commit an exchange of files if other writers commit first."""
 
 _ALL = 10**9
-"""A limit above any number of partitions, so that maintenance always writes each row into its own partition."""
+"""A limit that is greater than any table's number of partitions, so that maintenance always writes each row into its
+own partition.
+"""
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,10 @@ def has_deletes(table: Table) -> bool:
 
 
 def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None) -> FileChange | None:
-    """Merge each lot of files into one file for each current partition; return None if no lot can be rewritten.
+    """Merge each lot of files into one file for each current partition that has rows of this lot.
 
-    A lot is left to Spark if one of its files has a nested column of a former type. `most` has the same meaning as in
-    `data_files.write_files`.
+    Returns None if no lot can be rewritten. A lot is left to Spark if one of its files has a nested column of a former
+    type. `most` has the same meaning as in `data_files.write_files`.
     """
     # This import is local because the module imports pandas, and most commands never write rows.
     from tailrace.lake.catalog.data_files import write_files

@@ -1,7 +1,8 @@
-"""The operations of the algebra, in which triggers, combiners and transitions are written once for all executions.
+"""The operations of the algebra. Triggers, combiners and transitions are written in this algebra, and every execution
+uses them.
 
 A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With the algebra `Scalars`,
-this call computes the result at once from Python values. The native execution has another algebra, whose operations
+this call immediately computes the result from Python values. The native execution has another algebra, whose operations
 build Spark SQL expressions. Each rule has a single definition, so the executions cannot disagree about a rule.
 """
 
@@ -118,7 +119,9 @@ class Algebra(Protocol):
         """
 
     def quotient(self, a: Term, unit: int, type: str) -> Term:
-        """Return a decimal of type `type` without its last `unit` digits (`remainder`), as a whole number."""
+        """Return a decimal of type `type` without its last `unit` digits, as a whole number; `remainder` returns these
+        digits.
+        """
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
         """Combine two sums into one number.
@@ -143,7 +146,9 @@ class Algebra(Protocol):
         """
 
     def narrow(self, a: Term) -> Term:
-        """Convert a whole number of at most 38 digits to a bigint; the result is null if it does not fit a bigint."""
+        """Convert a whole number of at most 38 digits to a bigint; the result is null if the number does not fit a
+        bigint.
+        """
 
     def beyond(self, a: Term) -> Term:
         """Return a whole number of at most 38 digits unchanged if it does not fit a bigint; otherwise, return null."""
@@ -176,7 +181,7 @@ class Algebra(Protocol):
         """Return the empty list of the list type `type`."""
 
     def alone(self, a: Term, type: str) -> Term:
-        """Return a list of this type that contains only the value; if the value is null, the list is empty."""
+        """Return a list of this type that contains only the value `a`; if `a` is null, the list is empty."""
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
         """Merge two lists of this type into one sorted list, and keep duplicate values."""
@@ -221,16 +226,18 @@ class Algebra(Protocol):
         """Return a sorted list in which each value of a list of counted values is repeated as often as its count."""
 
     def end(self, a: Term, *, last: bool) -> Term:
-        """Return the smallest value (or, with `last`, the largest) whose count is above 0; null if there is no such
-        value.
+        """Return the smallest value (or, with `last`, the largest value) of a list of counted values.
+
+        Values whose count is not above 0 are ignored. The result is null if no value has a count above 0.
         """
 
     def length(self, a: Term) -> Term:
         """Return the number of values in a list."""
 
     def ranked(self, a: Term, share: float) -> Term:
-        """Return the quantile of a list at `share` by the nearest-rank method; the result is null if the list is
-        empty.
+        """Return the quantile at `share` of the values in a list; the result is null if the list is empty.
+
+        The quantile is determined by the nearest-rank method.
         """
 
 

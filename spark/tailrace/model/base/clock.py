@@ -24,7 +24,7 @@ class Clock:
         """Return this clock unchanged if it may follow `before`.
 
         Raises `ClockError` if the watermark or the processing time is lower than in `before`, or if the epoch's number
-        is not higher (rule T3).
+        is not higher than in `before` (rule T3).
         """
         if before is not None:
             for name in ("epoch", "watermark", "processing_time"):

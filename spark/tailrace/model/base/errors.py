@@ -68,7 +68,8 @@ class DefinitionError(TailraceError, ValueError):
 class ClockError(TailraceError, ValueError):
     """The error for a clock that must not follow the previous epoch's clock (rule T3).
 
-    The watermark or the processing time is lower than in the previous epoch, or the epoch's number is not higher.
+    The watermark or the processing time is lower than in the previous epoch, or the epoch's number is not higher than
+    that epoch's number.
     """
 
 
@@ -79,7 +80,7 @@ class AnswerError(TailraceError, ArithmeticError):
 class RecordError(TailraceError, ValueError):
     """The error for a record that a definition cannot process.
 
-    Only this record is rejected; the error's message is the reason.
+    Only this record is rejected. The error's message is stored as the reason for the rejection.
     """
 
 

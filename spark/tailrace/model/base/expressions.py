@@ -4,11 +4,11 @@ In an expression, an instant is represented by the microseconds since 1970, and 
 microseconds. So the difference of two instants can be divided by a duration, for example to count minutes. If an
 operand is missing, the result is missing as well.
 
-A result that does not fit its type is null, too, but such a result is a fault of the record. `Expression.missing`
-distinguishes a null that means that a result does not fit from a null that means that a value is missing. So an
-execution can detect the fault without raising an error. Only a result of type bigint can fail to fit, because a decimal
-result type has enough digits for every result. `Expression.unfit` returns those parts of an expression that may have a
-result that does not fit its type.
+A result that does not fit its type is null, too, but such a result is a fault of the record. So a null result has two
+possible causes: the result does not fit its type, or a value is missing. `Expression.missing` returns True only if a
+value is missing. So an execution can detect a result that does not fit, without raising an error. Only a result of type
+bigint can fail to fit, because a decimal result type has enough digits for every result. `Expression.unfit` returns
+those parts of an expression that may have a result that does not fit its type.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True)
 class Whole(Expression):
-    """A whole number or instant that is divided by a whole number or duration; the result is rounded down.
+    """The division of a whole number or an instant by a whole number or a duration; the result is rounded down.
 
     The result is missing if the dividend is missing.
     """

@@ -55,8 +55,8 @@ class Merging(Generic[Accumulator]):
         self._held.append((size, accumulator))
 
     def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """Merge all accumulators of the collection, in the order in which they were added; there must be at least
-        one.
+        """Merge all accumulators of the collection, in the order in which they were added; there must be at least one
+        accumulator.
         """
         *others, (_, total) = self._held
         for _, one in reversed(others):

@@ -86,8 +86,8 @@ class Part:
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
         """Merge the values that this part has in two accumulators.
 
-        The operation is associative and commutative, and `zero` is its neutral element. For a custom combiner, this
-        method calls the combiner's `merge` instead (`tailrace.model.combiners.own`).
+        The operation is associative and commutative, and `zero` is its neutral element. If the part belongs to a custom
+        combiner, the values are merged by the method `merge` of that combiner (`tailrace.model.combiners.own`).
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
@@ -160,7 +160,7 @@ class Combiner:
 
 
 UNIT = 28
-"""The number of trailing digits of large decimals that are added up in a separate part of the accumulator.
+"""For totals of large decimals: the number of last digits whose sum is a separate part of the accumulator.
 
 The sum of a billion numbers with 28 digits fits a decimal of 38 digits.
 """
@@ -308,7 +308,7 @@ class Mean(_Total):
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         zero = o.literal(0, "bigint")
         none = o.equal(parts["n"], zero)
-        # An SQL engine may compute both branches of the condition, so the divisor must never be zero.
+        # An SQL engine may compute both branches of a conditional expression, so the divisor must never be zero.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
         return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))
 
@@ -359,7 +359,7 @@ class Max(Extreme):
 
 @dataclass(frozen=True)
 class AnyValue(Extreme):
-    """The smallest of a column's values, for uses that may return any of the values; null if there are no values.
+    """Any one of a column's values; null if there are no values. The implementation returns the smallest value.
 
     Use `AnyValue` for a column that has the same value in all records of a key, such as the name that belongs to an id.
     """
@@ -369,7 +369,9 @@ class AnyValue(Extreme):
 
 @dataclass(frozen=True)
 class _Truth(Combiner):
-    """The base class of `AllTrue` and `AnyTrue`, which count a column's values and its true values."""
+    """The base class of `AllTrue` and `AnyTrue`, which count the values of a column and, separately, the values that
+    are true.
+    """
 
     column: str
     uncombines: ClassVar[bool] = True

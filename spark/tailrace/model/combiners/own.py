@@ -75,7 +75,8 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
     """Merge two accumulators part by part.
 
-    The state of a custom combiner is merged together with the next part, which contains the reason for a failure.
+    If the accumulator belongs to a custom combiner, the part with the state is merged together with the part that
+    follows it, which contains the reason for a failure.
     """
     merged: list[Term] = []
     for place, part in enumerate(parts):
@@ -225,7 +226,8 @@ class OwnCombiner(Combiner):
     ) -> Guarded:
         """Pass the accumulator parts with these names to `output`, which computes the result.
 
-        Returns the result and None or, after a failure, None and the reason.
+        Returns the pair of the result and None. After a failure, returns the pair of None and the reason for the
+        failure.
         """
         if not self.fails:
             return output(*(parts[name] for name in names)), None

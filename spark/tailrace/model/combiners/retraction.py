@@ -42,7 +42,7 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
     """Return the value that the retraction of a record adds to each part.
 
-    `terms` are the values that the record itself added.
+    `terms` are the values that were added to the parts when the record was added.
     """
     if isinstance(combiner, BothSides):
         # Swap the accumulator of added records and the accumulator of retracted records.
@@ -175,7 +175,7 @@ class Kept(_Wrapped):
                 lifted = self.combiner.lift(o, row["value"], type)
             except RecordError as error:
                 # The record was accepted in an earlier epoch and can no longer be rejected, so the combiner's result
-                # fails instead.
+                # becomes null instead.
                 lifted = (None, f"{error}")
             for _ in range(row["n"]):
                 held.add(lifted, merged)

@@ -1,8 +1,8 @@
 """Combiners that compute approximate results in a small accumulator: the number of different values, and quantiles.
 
-Stream and batch must agree, so the results of these combiners must not depend on the order or grouping of the values. A
-sketch with random or order-dependent compaction, such as KLL, would return different results in a stream and a
-backfill.
+A stream and a backfill must return the same results, so the results of these combiners must not depend on the order or
+grouping of the values. A sketch with random or order-dependent compaction, such as KLL, would return different results
+in a stream and a backfill.
 """
 
 from __future__ import annotations

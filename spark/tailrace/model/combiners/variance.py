@@ -61,8 +61,8 @@ class Variance(Combiner):
         n, total = parts["n"], parts["total"]
         one = o.literal(1, "bigint")
         enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
-        # An SQL engine may compute both branches of the condition, so the divisor must never be zero. The product of
-        # two bigint counts always fits the type `WHOLE`, which has 38 digits.
+        # An SQL engine may compute both branches of a conditional expression, so the divisor must never be zero. The
+        # product of two bigint counts always fits the type `WHOLE`, which has 38 digits.
         others = n if self.population else o.subtract(n, one, "bigint")
         divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
         high = parts["squares_high"] if _large(type) else o.literal(0, WHOLE)

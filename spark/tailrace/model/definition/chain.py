@@ -1,4 +1,6 @@
-"""Chains of definitions: each definition reads the previous definition, and the first reads a source's log."""
+"""Chains of definitions: the first definition reads a source's log, and each later definition reads the output of the
+previous definition.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 A computation is a class with the methods `process_record` and `process_timer`. These two methods may use only the
 `Context`: the key's state, the key's timers, and the output. The function `step` in the module `computation_step`
 defines how a computation processes an epoch. A computation with `process_feedback` has a loop: the records that the
-computation feeds back in one epoch are input of its next epoch. The state that is committed after each epoch includes
-the records that are still in the loop (asynchronous snapshots of graphs with cycles).
+computation feeds back in one epoch are input of the computation's next epoch. The state that is committed after each
+epoch includes the records that are still in the loop. Asynchronous snapshots of dataflow graphs with cycles use the
+same method.
 """
 
 from __future__ import annotations
@@ -63,16 +64,16 @@ class Computation(Definition):
     `key` names the key columns; if `key` is empty, all records have the same key. A record is too late if its event
     time is behind the watermark by more than `allowed_lateness`. With `ordered`, records wait in the state until the
     watermark has passed them. The waiting records are then processed in the order of their event times, together with
-    the timers. So with `ordered`, the output depends neither on the order in which records arrive nor on how they are
-    cut into epochs. Without `ordered`, records are processed in the epoch in which they arrive, in the order of their
-    event times.
+    the timers. So with `ordered`, the output does not depend on the order in which records arrive, or on how the
+    records are divided into epochs. Without `ordered`, records are processed in the epoch in which they arrive, in the
+    order of their event times.
 
     `feedback` declares the columns of the records that a computation with `process_feedback` sends through its loop.
     The target key and `event_time` are not declared in `feedback`. Records that are fed back in one epoch are in flight
     until the next epoch. The next epoch processes the records in flight before newly arrived records. The ledger stores
     the records in flight in the same commit as the states of the keys that sent them. So the ledger is consistent after
-    every epoch. Records that are fed back are never late, and the watermark that the computation passes to its readers
-    waits for these records.
+    every epoch. Records that are fed back are never late. The watermark that the computation passes to its readers
+    waits for the records in flight.
 
     `productions` says whether the ledger keeps the productions, that is, the records that the computation outputs. With
     "strong", the ledger stores the productions of an epoch in the same commit as the state after that epoch. With

@@ -1,7 +1,8 @@
 """The context in which a computation's code processes a record or a timer: the key's state, its timers, and the output.
 
-Changes that a call makes through its context take effect only when the call returns without an error. So if a call
-fails and its record is rejected, the key stays unchanged.
+A method of the computation changes the key's state and timers through its context. These changes take effect only when
+the method returns without an error. So if the method fails and the record is rejected, the key's state and timers stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ _set_fields: Any = Values.__dict__["__dict__"].__set__
 
 
 class FedBack(NamedTuple):
-    """A record that a call fed back: the record's target key, its columns, and its event time in microseconds."""
+    """A record that a computation fed back: the target key, the columns, and the event time in microseconds."""
 
     key: Key
     values: Mapping[str, Any]
@@ -155,8 +156,8 @@ class Context:
     call.
 
     `floor` is the earliest event time that a record produced by the call may have. `default` is the event time of a
-    production for which the call specifies no event time. `floor` and `default` are in microseconds. `held` has the
-    current value of every field of the key's state.
+    production for which the call specifies no event time. `floor` and `default` are in microseconds. `held` contains
+    the current value of every field of the key's state.
     """
 
     __slots__ = (
@@ -186,7 +187,8 @@ class Context:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark that the code may use; its value depends on how the input is cut into epochs.
+        """The watermark that the computation's code may read. The watermark depends on how the input is divided into
+        epochs.
 
         Normally, while a record is processed, `watermark` is the watermark at the start of the epoch. In two cases,
         `watermark` is instead the watermark at the end of the current epoch: while a timer is processed, and while a
@@ -203,10 +205,11 @@ class Context:
         """Output a record with the columns of the computation's `produces`; the key is added to the record.
 
         If `event_time` is left out, the production has the event time of the current record. While a timer is
-        processed, the default is the timer's `holds` time, or the timer's due time if `holds` is None. `event_time`
-        must not be earlier than the current record's event time. While a timer is processed, `event_time` must not be
-        earlier than the timer's `holds` time. If another pending timer of the key has an even earlier `holds` time,
-        that time is the lower limit instead (MillWheel, 4.5). Raises `ComputationError` if `event_time` is too early.
+        processed, the default is the timer's `holds` time, or the timer's due time if `holds` is None. Raises
+        `ComputationError` if `event_time` is earlier than a lower limit. While a record is processed, the lower limit
+        is the record's event time; while a timer is processed, the lower limit is the timer's `holds` time. If the
+        timer has no `holds` time, the lower limit is the earliest event time that is not too late. If another pending
+        timer of the key has an even earlier `holds` time, the lower limit is that earlier time (MillWheel, 4.5).
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
         self._produced.append((values, self._at("produced", event_time)))

@@ -49,7 +49,7 @@ class Definition:
     recomputable: ClassVar[bool] = True
     """Whether the output for a range of event time can be recomputed.
 
-    This is possible for `Ranged` definitions, because their output depends only on the log.
+    The output of `Ranged` definitions can be recomputed, because it depends only on the log.
     """
 
     state_name: ClassVar[str | None] = None
@@ -58,8 +58,8 @@ class Definition:
     """
 
     if TYPE_CHECKING:
-        # Declare the fields of the dataclasses for type checkers only: at run time, a property would become the field's
-        # default.
+        # Declare these members for type checkers only. At run time, a dataclass would take such a property as the
+        # default value of the field with the same name.
         @property
         def name(self) -> str: ...
 
@@ -76,7 +76,9 @@ class Definition:
 
     @property
     def stages(self) -> tuple[Self, ...]:
-        """The definitions of this kind that are computed together, in order; this definition is the last."""
+        """The definitions of this kind that are computed together with this definition, in order; this definition is
+        the last in the tuple.
+        """
         return (self,)
 
     @property

@@ -89,7 +89,10 @@ def decode_meaning(text: str) -> Parts:
 
 
 def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
-    """Return a dict from the name of each differing part to its old and new value; `None` stands for a missing part."""
+    """Return a dict that maps the name of each differing part to the pair of the part's old value and new value.
+
+    A missing value is `None`.
+    """
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

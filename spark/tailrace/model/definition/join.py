@@ -1,10 +1,11 @@
 """A join: pairs of matching records from two logs, as one log (Dataflow Model, 2.1; Photon, 3).
 
-Two records match if they have the same key, and if their event times are close to each other or the two records are in
-the same window. A pair is output in the epoch in which the second of the two records arrives. The join's kind decides
-whether a record without a partner is output. The option `unmatched` decides whether a record without a partner is
-output at once, or only when the watermark shows that no partner can arrive any more. If an output turns out to be
-wrong, the join retracts the output, just as a pipeline retracts a pane (Dataflow Model, 2.3).
+Two records match if they have the same key and also meet the join's condition on event time. Either this condition
+requires that the two event times are close to each other, or it requires that both records are in the same window. A
+pair is output in the epoch in which the second of the two records arrives. The join's kind decides whether a record
+without a partner is output. The option `unmatched` decides whether a record without a partner is output at once, or
+only when the watermark shows that no partner can arrive any more. If an output turns out to be wrong, the join retracts
+the output, just as a pipeline retracts a pane (Dataflow Model, 2.3).
 """
 
 from __future__ import annotations
@@ -54,21 +55,22 @@ class Join(Windowless):
     """The pairs of records from two logs that have the same key and are close in time or in the same window.
 
     `on` names the key columns, or maps the key columns of the left log to the key columns of the right log; a record
-    with a null key has no partner. `within` is the maximum time between the two records. If `within` is a tuple of two
-    durations, the right record may be earlier than the left record by at most the first duration, and later by at most
-    the second duration. Instead of `within`, `where` can require that both records are in the same window; only
-    windowings that assign windows by event time alone are allowed. `kind` says on which sides a record without a
-    partner is output: on neither side ("inner"), on one side ("left" or "right"), or on both sides ("full"). In the
-    output row of such a record, the columns of the other side are null. `unmatched` says when a record without a
-    partner is output. With "wait", a record without a partner is output when no partner can arrive in time any more.
-    With "tell", a record without a partner is output at once, and retracted if a partner arrives.
+    with a null key has no partner. `within` is the maximum difference between the event times of the two records. If
+    `within` is a tuple of two durations, the right record may be earlier than the left record by at most the first
+    duration, and later by at most the second duration. Instead of `within`, `where` can require that both records are
+    in the same window; only windowings that assign windows by event time alone are allowed. `kind` says on which sides
+    a record without a partner is output: on neither side ("inner"), on one side ("left" or "right"), or on both sides
+    ("full"). In the output row of such a record, the columns of the other side are null. `unmatched` says when a record
+    without a partner is output. With "wait", a record without a partner is output when no partner can arrive in time
+    any more. With "tell", a record without a partner is output at once, and retracted if a partner arrives.
 
-    `left_columns` and `right_columns` name the output columns of each side, by default all columns except the key. A
-    mapping from output names to column names renames columns. The event time of a pair is the later of the event times
-    of its two records. A record is too late if its event time, or the end of its window, is behind the watermark by
-    more than `allowed_lateness`. A side may also be the panes of a pipeline. When an answer of the pipeline is
-    corrected, the pairs with the old answer are retracted, and pairs with the new answer are output. If you leave out
-    `allowed_lateness`, the join waits as long as corrections of answers can arrive.
+    `left_columns` and `right_columns` name the output columns of each side, by default all columns except the key. To
+    rename columns, pass a mapping from output names to column names. The event time of a pair is the later of the event
+    times of its two records. A record is too late if its event time is behind the watermark by more than
+    `allowed_lateness`. In a join with `where`, a record is too late if the end of its window is behind the watermark by
+    at least `allowed_lateness`. A side may also be the panes of a pipeline. When an answer of the pipeline is
+    corrected, the pairs with the old answer are retracted, and pairs with the new answer are output. The default of
+    `allowed_lateness` is the time for which the answers that the join reads may be corrected.
 
     >>> from tailrace.model.base.time import hours
     >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -240,10 +242,10 @@ class Join(Windowless):
 
     @property
     def _span(self) -> int:
-        """The maximum time, in microseconds, by which a row may be earlier than the record that causes its output or
-        retraction.
+        """The maximum time, in microseconds, by which a row may be earlier than the record that causes the row to be
+        output or retracted.
 
-        Both times are event times.
+        The time is the difference between the event times of the row and the record.
         """
         if self.where is not None:
             return self.where.longest or 0
@@ -296,10 +298,11 @@ class Join(Windowless):
         return self._past(at, window, watermark, self.lateness)
 
     def _past(self, at: int, window: Window | None, watermark: int, by: int) -> bool:
-        """Return True if the watermark is far enough past a record.
+        """Return True if the watermark has passed a record by the required time.
 
-        For a join with windows, the watermark must have closed the record's window. For a join without windows, the
-        watermark must be past the record's event time by more than `by` microseconds.
+        For a join with windows, the watermark must have reached the end of the record's window plus the allowed
+        lateness. For a join without windows, the watermark must be past the record's event time by more than `by`
+        microseconds.
         """
         if window is not None:
             return watermark >= min(END_OF_TIME, window.end + self.lateness)

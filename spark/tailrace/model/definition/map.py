@@ -171,7 +171,7 @@ class Mapped:
 def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Mapped], list[Rejected]]:
     """Apply a map to an epoch's records, and return the output records and the rejected records.
 
-    The results of every engine are tested against this function.
+    Tests compare the results of every engine with the results of this function.
 
     >>> from tailrace.model.base.expressions import Col
     >>> from tailrace.model.definition.record_steps import Derive

@@ -2,8 +2,9 @@
 
 A pipeline stage packs columns and collects the packed values in a list (`Collect`, `Highest`); the next stage unpacks
 the list. When an answer of the earlier stage is corrected, the records of the next stage are corrected, too: if an
-element is no longer in the list, the record made from the element is retracted. If two lists are unpacked one after the
-other, there is one record for each pair of an element of the first list and an element of the second list.
+element is no longer in the list, the record that was created from this element is retracted. If two lists are unpacked
+one after the other, there is one record for each pair of an element of the first list and an element of the second
+list.
 """
 
 from __future__ import annotations

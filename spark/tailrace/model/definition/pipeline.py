@@ -1,8 +1,9 @@
-"""A pipeline: what is computed, where in event time, when in processing time, and how panes relate to each other.
+"""Pipelines, which define what is computed, where in event time, when in processing time, and how panes are related.
 
 `Pipeline` answers the paper's four questions for the records of a log (Dataflow Model, 1 and 2). A source fills this
-log, or the log contains the panes of another pipeline. In the second case, the pipeline is a later stage of the same
-definition. A pipeline is immutable. An invalid pipeline is refused with an error that lists all of its faults.
+log, or the log contains the panes of another pipeline. A pipeline that reads the panes of another pipeline is a later
+stage of the same definition. A pipeline is immutable. An invalid pipeline is refused with an error that lists all of
+its faults.
 """
 
 from __future__ import annotations
@@ -92,21 +93,23 @@ class Pipeline(Ranged):
 
     `what` maps the name of each result to its combiner. `where` is the windowing, `when` the trigger, and `how` the
     accumulation. `each` has the steps that are applied to every record before records are grouped. `key` names the
-    columns by which the records are grouped; if `key` is empty, all records are in one group. `keep` drops the records
-    that do not meet a condition; dropped records still advance the log's watermark. `on_time` says whether the on-time
-    pane of a window fires even if no record is new. `closing` says whether the last pane of a window fires even if no
-    record is new (rule M3). `finishing` must be "close" if the trigger can finish while records may still arrive;
-    records that arrive later are then too late (rule M4). `timestamp` sets the event time that an answer has as a
-    record of a later stage. `answers=True` keeps the current answers of an earlier stage in a table. Without this
-    option, only the last stage of a deployed definition has a table of answers, and an earlier stage has only a ledger.
-    The option `answers` is not part of the definition's meaning.
+    columns by which the records are grouped; if `key` is empty, all records are in one group. `keep` is a condition:
+    records that do not meet the condition are dropped, but dropped records still advance the log's watermark. `on_time`
+    says whether the on-time pane of a window fires even if the window has no new record. `closing` says whether the
+    last pane of a window fires even if the window has no new record (rule M3). `finishing` must be "close" if the
+    trigger can finish while records may still arrive; records that arrive after the trigger has finished are then too
+    late (rule M4). `timestamp` sets the event time that an answer has as a record of a later stage. `answers=True`
+    keeps the current answers of an earlier stage in a table. Without `answers=True`, only the last stage of a deployed
+    definition has a table of answers, and an earlier stage has only a ledger. The option `answers` is not part of the
+    definition's meaning.
 
     The log of a later stage is the property `panes` of the earlier stage. When the earlier stage retracts a pane, the
     later stage removes the record of that pane. So the later stage's answers are always computed from the earlier
     stage's current answers only. A later stage must wait as long as corrections from the earlier stage can arrive; this
-    time is the default `allowed_lateness` of a later stage. For other pipelines, the default is zero. A pipeline over
-    the productions of a computation reads `computation.produced`, whose records are never retracted. If a pipeline
-    reads a join whose rows may be retracted, the rules for a later stage apply to this pipeline.
+    time is the default `allowed_lateness` of a later stage. For other pipelines, the default `allowed_lateness` is
+    zero. A pipeline over the productions of a computation reads `computation.produced`, whose records are never
+    retracted. If a pipeline reads a join whose rows may be retracted, the rules for a later stage apply to this
+    pipeline.
     """
 
     kind_name, state_name, windowed, repairs_late = "pipeline", "open windows", True, True
@@ -184,7 +187,8 @@ class Pipeline(Ranged):
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """Bounds in microseconds: no window of the definition starts before the first or ends after the second bound.
+        """Two bounds in microseconds: no window of the definition starts before the first bound or ends after the
+        second bound.
 
         A window that starts before the year 1 is cut to start with the year 1. A window that ends after the year 9999
         is cut to end with the year 9999 (rule T1).
@@ -192,8 +196,8 @@ class Pipeline(Ranged):
         if self.earlier is not None:
             low, high = self.earlier.span
         elif any(isinstance(one, Productions) and not isinstance(one.of, Map) for one in self.log.parts):
-            # The bounds of the logs do not apply, because the code of a computation may give a production any event
-            # time.
+            # The bounds that logs declare for event times (`earliest`, `latest`) do not apply to productions, because
+            # the code of a computation may set any event time.
             low, high = BEGINNING, END_OF_TIME
         else:
             low = min(instant(log.earliest) for log in self.sources)
@@ -234,7 +238,8 @@ class Pipeline(Ranged):
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
         """Apply the steps to a record of the log, and drop the resulting records that do not meet `keep`.
 
-        A resulting record is also rejected if custom code cannot assign the record to windows or combine it.
+        A resulting record is rejected if a custom windowing cannot assign the record to windows, or if a custom
+        combiner cannot process the record.
         """
         made, reasons = taken_through(self.each, record, self.log.columns)
         kept = list(filter(self.keeps, made))
@@ -283,8 +288,8 @@ class Pipeline(Ranged):
         """The maximum time, in microseconds, by which a new pane's timestamp may be behind a later stage's watermark.
 
         A window may be corrected as long as records for the window can arrive. If an answer's timestamp is before the
-        end of its window, the timestamp may be further behind, by at most the window's length. If windows merge, the
-        later stage's watermark also waits until open windows have fired.
+        end of its window, the timestamp may be behind the watermark by an additional time, which is at most the
+        window's length. If windows merge, the later stage's watermark also waits until open windows have fired.
         """
         within = self.lateness + self.where.reach
         if self.timestamp is END_OF_WINDOW:

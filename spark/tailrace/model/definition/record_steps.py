@@ -82,7 +82,10 @@ class Derive(ElementWise):
         yield {**record, **made}
 
     def reasons(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return a dict from each computed column whose value may fail to fit its type to the reason for the rejection.
+        """Return the reasons for which this step may reject a record, as a dict from the name of a computed column to a
+        reason.
+
+        The dict contains only the columns whose values may fail to fit their types.
 
         >>> from tailrace.model.base.expressions import Col
         >>> Derive({"cost": Col("n") * Col("price"), "half": Col("n") // 2}).reasons({"n": "bigint", "price": "bigint"})

@@ -55,7 +55,8 @@ def written(part: object) -> str:
 
 
 def length(micros: int) -> str:
-    """Return a length of time, given in microseconds, as text in the largest unit that divides the length.
+    """Return a length of time, given in microseconds, as text. The unit is the largest unit that divides the length
+    without a remainder.
 
     >>> length(10_800_000_000), length(5_400_000_000), length(0)
     ('3 hours', '90 minutes', '0 seconds')

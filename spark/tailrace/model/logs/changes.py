@@ -21,9 +21,9 @@ class Changes(Log):
     change. The time at which a row is retracted differs from the time at which the row was added. So a pipeline over
     changes must use a single window for all records.
 
-    `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times
-    that Debezium writes as numbers; Debezium then writes dates as numbers of days. If `instants` is left out for JSON,
-    times must be written in ISO 8601.
+    `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times, if
+    Debezium writes times as numbers. In this case, Debezium also writes a date as a number of days. If `instants` is
+    left out for JSON, times must be written in ISO 8601.
 
     >>> orders = Changes(
     ...     name="orders",

@@ -43,8 +43,8 @@ class Log:
     """The declaration of a log: the columns of its records, and how far out of order the records may arrive.
 
     `columns` maps names to types. `event_time` names the timestamp column with the time when a record happened.
-    `arrival_time` names the column with the time when the record became known, if the source has such a column.
-    Otherwise, the arrival time of a record is the time when its file was written, or the timestamp of its message.
+    `arrival_time` names the column with the time when the record became known, if the source has such a column. Without
+    `arrival_time`, the arrival time of a record is the time when its file was written, or the timestamp of its message.
 
     Records with an event time outside `[earliest, latest)` are rejected, because a single such record could move the
     watermark to the end of time. A record whose event time is later than its arrival time by more than `ahead` is
@@ -53,8 +53,8 @@ class Log:
 
     `disorder` is the time by which the watermark of each partition is behind the partition's latest event time; the
     option is short for `watermark=BoundedDisorder(...)`. Other strategies are in `model.logs.watermark_strategies`.
-    `percentiles` maps a percentage of the records to a smaller disorder that is expected for this percentage of the
-    records (Dataflow Model, 2.3).
+    `percentiles` maps a percentage to the disorder that is expected for this percentage of the records; this disorder
+    is smaller than `disorder` (Dataflow Model, 2.3).
 
     `unknown` decides what happens if a record has an undeclared column: "reject" rejects the record, and "ignore"
     ignores the column. `required` names columns that must have a value; a record without a value in such a column is
@@ -178,7 +178,7 @@ class Log:
 
     @property
     def percentiles_ahead(self) -> dict[int, int]:
-        """A dict from each percentile to the time by which its watermark is ahead of the log's watermark, in
+        """A dict from each percentile to the time by which the percentile's watermark is ahead of the log's, in
         microseconds.
         """
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}

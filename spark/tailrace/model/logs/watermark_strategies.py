@@ -57,10 +57,11 @@ class WatermarkStrategy(ABC):
 
     @abstractmethod
     def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
-        """Compute a partition's watermark from the epoch's latest event time and latest arrival time, in microseconds.
+        """Compute a partition's watermark from the latest event time and the latest arrival time of its records in an
+        epoch.
 
-        `lags` describes the lags of all records of the log so far: it maps a bucket to the number of lags in this
-        bucket.
+        All times are in microseconds. `lags` describes the lags of all records of the log so far: it maps a bucket to
+        the number of lags in this bucket.
         """
 
     @property
@@ -122,7 +123,7 @@ class BoundedDisorder(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class ObservedLag(WatermarkStrategy):
-    """A strategy that uses the observed lags of the records.
+    """A strategy that computes the watermark from the observed lags of the records.
 
     The watermark is behind the latest arrival by the lag that `share` per cent of the records do not exceed. The lag of
     a record is its arrival time minus its event time. So arrival times must be known and in order, as they are in a

@@ -89,7 +89,7 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
 def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
     """Return one epoch for each minute of processing time (figures 8 and 11).
 
-    Each epoch contains the records that arrived in its minute.
+    Each epoch contains the records that arrived in one minute.
     """
     epochs: list[tuple[Sequence[Record], Clock]] = []
     for number, tick in enumerate(TICKS):

@@ -2,7 +2,7 @@
 
 A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with a value
 of another type is rejected, and the reason for the rejection is returned. However, the parsers are not the same as in a
-stream, so unusual input may be read differently.
+stream, so unusual input may be read differently than in a stream.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sample:
 
     @classmethod
     def together(cls, parts: Iterable[Sample]) -> Sample:
-        """Combine several samples into one sample, in the order in which they are passed."""
+        """Combine several samples into one sample, in the order in which the samples are passed."""
         given = list(parts)
         records = [record for part in given for record in part.records]
         return cls(records, [bad for part in given for bad in part.rejected])
@@ -93,11 +93,11 @@ def epochs(
 ) -> Epochs:
     """Cut the records into epochs as a stream would receive them, and return the epochs with their clocks.
 
-    If the log has a column for the arrival time, the records arrive in the order of this column; otherwise, they arrive
-    in the order in which they are passed. A record is dropped if its id is still remembered from an earlier record
-    (rule X5). An epoch contains `per_epoch` records. If `every` is passed, an epoch instead contains all records that
-    arrive within a period of this length. The watermarks are computed with the log's watermark strategy. If `ends` is
-    True, a last epoch moves the watermark to the end of time.
+    If the log has a column for the arrival time, the records arrive in the order of this column. If the log has no such
+    column, the records arrive in the order in which they are passed to the function. A record is dropped if its id is
+    still remembered from an earlier record (rule X5). An epoch contains `per_epoch` records. If `every` is passed, an
+    epoch instead contains all records that arrive within a period of this length. The watermarks are computed with the
+    log's watermark strategy. If `ends` is True, a last epoch moves the watermark to the end of time.
 
     Law: if `ends` is True, no window is left open, however the records are cut into epochs.
     """

@@ -41,7 +41,9 @@ class Visits(Computation):
 
 
 def example(**options: Any) -> Visits:
-    """Build a `Visits` computation over the log of clicks; `options` replace the default values of its fields."""
+    """Build a `Visits` computation over the log of clicks; `options` override the arguments that are passed to
+    `Visits`, such as `gap`.
+    """
     given: dict[str, Any] = {"name": "visits", "log": CLICKS, "key": "who"}
     return Visits(**given | options)
 

@@ -105,7 +105,7 @@ def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -
 
 
 def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
-    """Fold one definition over its own input epochs, which `epochs_read` returns."""
+    """Fold the input epochs of one definition, which `epochs_read` returns, into this definition."""
     run = ChainRun(_nothing(definition))
     for records, clock in epochs:
         _folded(definition, run, records, clock)
@@ -128,8 +128,8 @@ def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed:
 def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Input:
     """Return a log's input in this epoch for a reader whose last clock is `before`.
 
-    If another definition passes on the log's watermark, and this watermark is lower than the watermark in `before`, the
-    watermark in `before` is used instead.
+    If the log contains the output of another definition, the input's watermark is never lower than the watermark in
+    `before`.
     """
     records, clock = _read(log, passed)
     if before is not None and not all(part.landed for part in log.parts):

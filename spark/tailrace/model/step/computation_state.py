@@ -38,8 +38,8 @@ class Feedback(NamedTuple):
 
     `at` is the event time of the record, in microseconds.
 
-    `out_of` is the key that sent the record, as text (`source_of`). `place` is the record's position among the records
-    that this key fed back in the epoch.
+    `out_of` is the key that sent the record, as text (`source_of`). `place` is the record's position among all records
+    that the sending key fed back in the same epoch.
     """
 
     key: Key
@@ -89,7 +89,8 @@ class LateInput(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The work done for one key in an epoch: the counts of processed records, and of timers set, fired and dropped.
+    """The work done for one key in an epoch: the numbers of records that were processed, and of timers that were set,
+    fired or dropped.
 
     `dropped` counts the timers that were deleted, and the timers that a new timer of the same name replaced. `returned`
     counts the records that the computation had fed back to this key, including rejected records.

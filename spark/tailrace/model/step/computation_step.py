@@ -4,9 +4,9 @@
 
 Keys are processed one after the other. For each key, `process_feedback` first receives the records that were fed back
 to the key in the preceding epoch. Next, `process_record` receives the key's records in the bundle, except records that
-are too late. Last, `process_timer` receives the timers that are due, in the order of their times. Between two epochs, a
-key consists only of its state and the records in flight to it. The state and the records in flight are committed
-together at the end of an epoch (MillWheel, 6.2).
+are too late. Last, `process_timer` receives the timers that are due, in the order of their times. Between two epochs,
+only two things are stored for a key: its state, and the records in flight to it. The state and the records in flight
+are committed together at the end of an epoch (MillWheel, 6.2).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Step:
     def _without_set_aside(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
     ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Reject the records that a stream has set aside because every epoch with them failed; yield all other records
+        """Reject the records that a stream has set aside because epochs that contain them fail; yield all other records
         (rule X7).
         """
         epoch, reasons = self.epoch, self.epoch.computation.set_aside

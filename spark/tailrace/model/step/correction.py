@@ -29,11 +29,11 @@ Step = Callable[[Row], Row]
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps that compute a window's state again from all of its records; `rules` determines the algebra.
+    """The steps that compute a window's state again from all of its records, in the algebra of `rules`.
 
     The row that is passed to the first step has the column `window_end` and the following columns.
 
-    `arrived` is the number of the window's records in the log; the columns for the accumulator's parts contain the
+    `arrived` is the number of the window's records in the log. The columns for the accumulator's parts contain the
     totals of these records. `answered` says whether the window already has an answer. `new_generation` is the
     generation of the backfill. `watermark` and `now` are the watermark and the processing time of the last epoch. After
     the last step, the column `told` is true if the window fires a pane.
@@ -47,7 +47,9 @@ class Correction:
         return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
 
     def compared(self, row: Row) -> dict[str, Term]:
-        """Return the totals in a window's state that are compared with the log, as a dict from part names to totals."""
+        """Return the totals in a window's state, to be compared with the totals in the log, as a dict from part names
+        to totals.
+        """
         total = self.rules.levelled(self.rules.contents(row)[0])
         return {name: term for name, term in total.items() if not is_measure(name)}
 
@@ -82,7 +84,9 @@ class Correction:
         return [asks, moves]
 
     def _times(self, row: Row) -> Times:
-        """Return times that stay at the last epoch's watermark and processing time, without any signals."""
+        """Return a clock that stays at the watermark and processing time of the last epoch, and in which no signal
+        arrives.
+        """
         silent = self.rules.o.literal(False, "boolean")
         signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
         return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
@@ -120,8 +124,9 @@ def correct(
     window. If windows merge, overlapping windows form a group and are corrected together, whether they come from the
     log, the state or the answers. Otherwise, the corrected state could contain two overlapping windows. A group with
     windows from the log is corrected if at least one of these windows has a timestamp in the range. A group without
-    windows from the log is corrected if any of its windows has a timestamp in the range. Several backfills that cover
-    parts of a range, in any order, thus make the same corrections as a single backfill of the whole range (rule V5).
+    windows from the log is corrected if any of its windows has a timestamp in the range. Several backfills that
+    together cover a range thus make the same corrections as a single backfill of the whole range, in whatever order
+    they run (rule V5).
     """
     return _Correcting(pipeline, state, held, generation, Window(first, last), closed).run(records)
 

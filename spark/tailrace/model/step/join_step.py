@@ -26,8 +26,8 @@ Place: TypeAlias = "tuple[Any, ...]"
 
 @dataclass(frozen=True)
 class Kept:
-    """An entry of a join's state: a record of one side. If the join has windows, there is one entry per record and
-    window.
+    """An entry of a join's state: a record of one side of the join. If the join has windows, there is one entry per
+    record and window.
 
     `at` is the event time of the record, in microseconds.
     """
@@ -38,7 +38,7 @@ class Kept:
     window: Window | None
     place: Place
     taken: bool = field(default=False, compare=False)
-    """Whether this entry is not a record, but the retraction of a record with equal values."""
+    """True if this entry is the retraction of a record with equal values; False if this entry is a record."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,11 @@ class OneKey:
                 self._fire(timer)
 
     def _take_turns(self) -> None:
-        """Process the waiting records in order; before each record, fire the timers that are due before it."""
+        """Fire the due timers and process the waiting records, in the order of their times.
+
+        If a timer and a record have the same time, the timer fires first. Processing-time timers fire before all
+        records.
+        """
         left = 0
         while True:
             timer = self._next_timer()
@@ -183,9 +187,9 @@ class OneKey:
         return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
-        """Return the waiting record at this index, if the watermark has passed the record.
+        """Return the waiting record at the index `place`, if the watermark has passed the record's event time.
 
-        Returns None if there is no record at this index, or if the watermark has not passed the record.
+        Returns None if there is no record at this index, or if the watermark has not passed the record's event time.
         """
         if place >= len(self.waiting) or not self.epoch.passed(self.waiting[place][0]):
             return None
@@ -229,7 +233,9 @@ class OneKey:
             self._reject_timer(timer, error)
 
     def _reject_timer(self, timer: Timer, error: Exception) -> None:
-        """Reject a timer whose code failed: remove the timer, and discard all other changes of the call (rule X7)."""
+        """Reject a timer whose code failed: remove the timer, and discard all other changes that the failed call made
+        (rule X7).
+        """
         names, number = self.computation.key, self.epoch.number
         record = dict(zip(names, self.key, strict=True)) | {PANE_TIME: timer.at}
         # A timer is not a record of the log, so the rejection has no landing epoch.

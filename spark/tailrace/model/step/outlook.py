@@ -1,10 +1,10 @@
 """Decide from the end of a window alone whether an epoch without records can change the window.
 
-Only the windows that such an epoch can change are read. The rules of `model.step.transition` are evaluated in an
-algebra of partial knowledge. A term of this algebra is a truth value, a range in which a number lies, or an unknown
-value. For an unknown value, the algebra only knows whether the value may differ between epochs. The end of a window is
-known only as a range that begins at a given instant. All other columns of the window's row are unknown values that stay
-the same as long as no record arrives for the window.
+In an epoch without records, only the windows that the epoch can change are read. The rules of `model.step.transition`
+are evaluated in an algebra of partial knowledge. A term of this algebra is a truth value, a range in which a number
+lies, or an unknown value. For an unknown value, the algebra only knows whether the value may differ between epochs. The
+end of a window is known only as a range that begins at a given instant. All other columns of the window's row are
+unknown values that stay the same as long as no record arrives for the window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outlook(Enum):
     """
 
     ANY = "any"
-    """The effect depends on the epoch. For example, panes may fire by processing time."""
+    """The effect depends on the epoch. For example, a pane may fire because processing time has advanced."""
 
 
 def outlook(pipeline: Pipeline) -> Outlook:

@@ -31,8 +31,8 @@ class Seen:
     `latest` is the latest event time, and `arrived` is the latest arrival time. A record's lag is its arrival time
     minus its event time. `lags` maps a bucket of lags to the number of records whose lag is in this bucket
     (`watermark_strategies.lag_bucket`). `lags` is filled only if the strategy needs the lags. `complete` is the instant
-    up to which the partition is complete according to the source. `latest`, `arrived` and `complete` are None if there
-    is no value.
+    up to which the source declares the partition complete. `latest`, `arrived` and `complete` are None if there is no
+    value.
     """
 
     latest: int | None = None
@@ -46,8 +46,9 @@ class Partition:
     """The progress of one partition of a log's source.
 
     `watermark` is the partition's watermark. `latest` is the latest event time of the partition's records, or None
-    before the first record. `active` is the processing time at which the partition last had anything new. All times are
-    in microseconds.
+    before the first record. `active` is the processing time of the last epoch in which the partition had something new.
+    If the partition has never had anything new, `active` is the processing time of the epoch in which the partition was
+    first listed. All times are in microseconds.
     """
 
     watermark: int
@@ -91,7 +92,7 @@ class Progress:
     ) -> Progress:
         """Return the log's progress after an epoch at processing time `now`.
 
-        `seen` has the summary of each partition that had something new in the epoch.
+        `seen` maps the name of each partition that had something new in the epoch to the partition's summary.
 
         `there` names the partitions that exist in the source, even if they have never had a record. `complete` is the
         instant up to which a user has declared the whole log complete.

@@ -1,4 +1,5 @@
-"""The reference execution over whole inputs: as a stream of epochs (`fold`), and as a batch computation (`batch`).
+"""Apply the reference execution to a complete input: as a stream of epochs (`fold`), or as a batch computation
+(`batch`).
 
 `batch` shares no code with `step` except the combiners and windows, so that the results of `step` can be tested against
 the results of `batch` (law L1).
@@ -85,10 +86,11 @@ def fold_stages(
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
     """Compute the answers from all records at once; leave a late record out of the windows for which it was late.
 
-    The result is the same as from a batch engine that reads the complete input; triggers and accumulation do not affect
-    the result. If windows merge, every late record is left out before windows are merged, regardless of the reason why
-    the record was late. `late` contains the late records of the first stage. A later stage has no late records, because
-    it waits for corrections. Its answers are computed from the answers of the preceding stage.
+    The result is the same as the result of a batch engine that reads the complete input. Triggers and accumulation do
+    not affect the result. If windows merge, every late record is left out before windows are merged, regardless of the
+    reason why the record was late. `late` contains the late records of the first stage. A later stage has no late
+    records, because it waits for corrections. The answers of a later stage are computed from the answers of the
+    preceding stage.
     """
     o = Scalars()
     return {
@@ -100,7 +102,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
 def _grouped(
     pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]
 ) -> dict[tuple[Key, Window], list[Record]]:
-    """Group the records by key and window, after all steps of the definition and after merging windows."""
+    """Apply all steps of the definition to the records, merge windows, and group the records by key and window."""
     if pipeline.earlier is not None:
         records, late = _answered(pipeline.earlier, records, late), ()
     dropped: dict[tuple[int, Key], set[Window]] = {}

@@ -1,9 +1,9 @@
 """The link between two stages of a definition: the panes of a stage are the records of the next stage.
 
 A pane becomes a record with the pane's key, window and results, and a retraction retracts such a record. So the later
-stage's records, without the retracted ones, are always the earlier stage's current answers. This is true even if a
-correction moves an answer to another key or another window of the later stage (Dataflow Model, 2.3, on several
-groupings in a row).
+stage's records, without the retracted ones, are always the earlier stage's current answers. The records and the answers
+agree even if a correction moves an answer to another key or another window of the later stage (Dataflow Model, 2.3, on
+several groupings in a row).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> 
 
     If window A was merged into window B, the timestamp of A's answer is held until this answer is retracted. If an
     answer's timestamp is the event time of a record, the window holds this timestamp until the window has fired on
-    time. If, in addition, the definition's windows merge, the window holds the timestamp until no further record can
-    reach the window, because a merge retracts the earlier answer.
+    time. If the definition's windows merge, the window holds such a timestamp longer, until no further record can reach
+    the window, because a merge retracts the earlier answer.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -52,8 +52,9 @@ def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> 
 
 
 def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
-    """Yield the timestamps, in microseconds, that an open window holds: the later stage's watermark cannot pass
-    them.
+    """Yield the timestamps, in microseconds, that an open window holds.
+
+    The later stage's watermark cannot pass a timestamp that is held.
     """
     stamp = pipeline.stamp
     for old in row["predecessors"] if pipeline.where.merges else ():

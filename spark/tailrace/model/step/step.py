@@ -39,7 +39,7 @@ An event time is a `datetime` with time zone, or a whole number of microseconds.
 class Predecessor(NamedTuple):
     """A window that fired a pane and was later merged into another window.
 
-    The answer of this window is retracted when the other window fires (rule V3).
+    If window A was merged into window B, the answer of A is retracted when B fires (rule V3).
     """
 
     window: Window
@@ -246,7 +246,7 @@ class _Step:
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
         """Return True if an open window's trigger fires in this phase.
 
-        The answer is cached for windows in the same state.
+        The result is cached for all windows that have the same state.
         """
         if self.rules.measures:
             return bool(self.rules.advances(row, end, True, self.times, phase))

@@ -53,7 +53,9 @@ class Times:
     before: Term
     now: Term
     signals: Mapping[str, Term] = field(default_factory=dict)
-    """For each signal that the trigger waits for: whether the signal arrived with the epoch."""
+    """A dict from the name of each signal that the trigger waits for to a term: whether the signal arrived with the
+    epoch.
+    """
 
     def watermark_at(self, phase: Phase | None) -> Term:
         """Return the watermark of a phase: in `Phase.DATA` the watermark from before the epoch, otherwise the new
@@ -237,7 +239,8 @@ class Transition:
         return due
 
     def firing(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
-        """Return whether a window emits a pane, whether it retracts its earlier answer, and the timing of the pane.
+        """Return whether a pane is emitted, whether the window's preceding answer is retracted, and the timing of the
+        pane.
 
         `phase` is None if the window is closing.
 
@@ -350,8 +353,8 @@ class Transition:
         for name, combiner, type_, own in self._answering:
             named = {part: parts[column] for part, column in own}
             row[name] = combiner.result(self.o, named, type_)
-            # The reason for a null result is needed only if the result is null. In SQL, it is not yet known whether the
-            # result is null, so the reason is always computed.
+            # The reason for a null result is needed only if the result is null. When a SQL expression is built, the
+            # value of the result is not yet known, so the expression always computes the reason.
             if combiner.leaves(type_) and not (isinstance(self.o, Scalars) and row[name] is not None):
                 of = self.o.literal(f"{name}: ", "string")
                 whys.append(self.o.text(of, combiner.why_null(self.o, named, type_)))
@@ -361,8 +364,8 @@ class Transition:
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
-        """For each result: its name, its combiner, the type of the combiner's column, and the names of its parts and
-        columns.
+        """A tuple per result: its name, its combiner, the type of the combiner's column, and pairs of a part and a
+        column name.
         """
         found = []
         for name, combiner in self.pipeline.combiners.items():
@@ -408,7 +411,7 @@ class Transition:
 
     @cached_property
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
-        """For each accumulator (`fired` and `pending`), a list of pairs: the name of a part, and the name of the part's
+        """A dict from each accumulator (`fired`, `pending`) to pairs: the name of a part, and the name of the part's
         column.
         """
         return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}

@@ -179,7 +179,7 @@ class Sequence(Many):
 class Repeat(Composite):
     """A trigger that fires whenever its part fires, and that is never done.
 
-    Whenever the part is done, it starts over.
+    Whenever the part is done, the part starts over.
     """
 
     part: Trigger
@@ -225,8 +225,9 @@ class Until(Composite):
     So if `stop` is done after its first pane, the `Until` ends when `stop` fires.
 
     `stop` counts and measures all records since the `Until` started, including records that are already in panes. An
-    `Until` starts with its window or, within a `Sequence` or `Repeat`, when it gets its turn (rule M6). So the `Until`
-    ends in the epoch of the record that makes `stop` ready, no matter how the records are divided into epochs.
+    `Until` within a `Sequence` or `Repeat` starts when it gets its turn; any other `Until` starts with its window (rule
+    M6). So the `Until` ends in the epoch of the record that makes `stop` ready, no matter how the records are divided
+    into epochs.
     """
 
     part: Trigger
@@ -244,7 +245,8 @@ class Until(Composite):
 
     @cached_property
     def _fired_before(self) -> dict[str, int]:
-        """A dict from names to initial values of the slots for records that `stop` counts although they are in panes.
+        """The slots for the records that `stop` counts although they are in panes, as a dict from names to initial
+        values.
 
         The slots store the number of these records, the arrival time of the first record, and the sums of the measures.
         Only the slots that `stop` needs are included.
@@ -295,8 +297,8 @@ class Until(Composite):
         return self._after(o, slots, moment, never, never)
 
     def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
-        """Return the slots after a pane; the arguments `part` and `stop` say whether the triggers of these names
-        fired.
+        """Return the slots after a pane; the argument `part` says whether the part fired, and `stop` says whether
+        `stop` fired.
         """
         (_, _, of_part), (_, _, of_stop) = self._split(slots)
         after, seen = dict(slots), self._seen_by(0, self.part, moment)

@@ -88,7 +88,9 @@ class Composite(Trigger):
 
     @cached_property
     def _own_slots(self) -> list[tuple[int, Trigger, list[tuple[str, str]]]]:
-        """For each part: its position, the part itself, and the names of its slots in the part and in this trigger."""
+        """A tuple per part: the part's position, the part itself, and the names of its slots in the part and in this
+        trigger.
+        """
         return [
             (place, part, [(name, f"{place}_{name}") for name in part.slots()]) for place, part in enumerate(self.of)
         ]

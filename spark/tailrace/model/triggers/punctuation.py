@@ -125,8 +125,8 @@ class AfterPattern(Once):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         fires = self.ready(o, slots, moment).fires
-        # The pattern also starts over if another trigger fires a pane, because that pane contains the records that have
-        # met conditions so far.
+        # The pattern also starts over if another trigger fires a pane, because this pane contains all records that have
+        # met a condition of the pattern so far.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
 
     def faults(self, path: str) -> Iterable[Fault]:

@@ -56,11 +56,15 @@ class Moment(NamedTuple):
     before: Term
     """The processing time of the preceding epoch, in microseconds."""
     measures: Mapping[str, Term] = {}
-    """For each of the trigger's measures: its sum over the fresh records."""
+    """A dict from the name of each of the trigger's measures to the measure's sum over the fresh records."""
     ahead: Mapping[int, int] = {}
-    """For each percentile of the log: how far its watermark is ahead of the log's watermark, in microseconds."""
+    """A dict from each percentile of the log to the time by which the percentile's watermark is ahead of the log's
+    watermark, in microseconds.
+    """
     signals: Mapping[str, Term] = {}
-    """For each signal that the trigger waits for: whether the signal arrived with this epoch."""
+    """A dict from the name of each signal that the trigger waits for to a term: whether the signal arrived with this
+    epoch.
+    """
 
 
 class Measure(Protocol):
@@ -153,7 +157,8 @@ class Trigger:
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether the trigger, in its initial state, can fire at the watermark without fresh records.
+        """Whether the trigger, in its initial state, can fire without fresh records because the watermark has passed
+        the window.
 
         Within a `Repeat`, such a trigger can fire each time that it starts over.
         """
@@ -161,10 +166,11 @@ class Trigger:
 
     @property
     def ready_on_nothing(self) -> bool:
-        """Whether the trigger can be ready without fresh records, either at the watermark or early.
+        """Whether the trigger can be ready without fresh records, either before or after the watermark has passed the
+        window.
 
-        Without fresh records, a trigger that is ready early fires no pane, but it may be the part for which an `AllOf`
-        waits.
+        A trigger that is ready early, without fresh records, fires no pane. However, an `AllOf` may be waiting for this
+        trigger.
         """
         return any(ready.fires for ready in self._asked_on_nothing())
 
@@ -181,7 +187,7 @@ class Trigger:
 
     @property
     def looks_at_watermark(self) -> bool:
-        """Whether the trigger can become ready only because the watermark advances."""
+        """Whether an advance of the watermark alone, without a new record, can make the trigger ready."""
         return False
 
     @property
@@ -276,8 +282,8 @@ class AtPercentile(Once):
     The watermark of a percentile is ahead of the log's watermark. When the trigger fires, about `percent` per cent of
     the window's records are expected to have arrived.
 
-    For this percentage of its records, the log declares a smaller disorder (`Log.percentiles`). The trigger does not
-    wait for the remaining records (Dataflow Model, 2.3).
+    In `Log.percentiles`, the log declares a smaller disorder for `percent` per cent of its records. The trigger does
+    not wait for the remaining records (Dataflow Model, 2.3).
     """
 
     counts = False
@@ -287,8 +293,8 @@ class AtPercentile(Once):
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
-        # A watermark at the beginning of time means that no watermark is known yet, so the percentile's lead is not
-        # added.
+        # A watermark at the beginning of time means that no watermark is known yet. In this case, the time by which the
+        # percentile is ahead is not added to the watermark.
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
@@ -350,8 +356,8 @@ class AfterSignal(Once):
     A signal is a row that a user adds to the log's table of signals.
 
     A signal corresponds to an external signal in the paper (Dataflow Model, 2.3). When a signal arrives, a window fires
-    a pane with the records that it has at that time. If a window has no fresh records when the signal arrives, the
-    window fires no pane, and the signal has no effect on records that arrive later.
+    a pane with the records that have arrived for the window by then. If a window has no fresh records when the signal
+    arrives, the window fires no pane, and the signal has no effect on records that arrive later.
     """
 
     counts = False

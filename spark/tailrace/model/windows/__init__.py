@@ -1,1 +1,1 @@
-"""Windows, which define where in event time results are computed: windowings, calendar windows and panes."""
+"""Windows, which define where in event time results are computed, and panes, which are the outputs of windows."""

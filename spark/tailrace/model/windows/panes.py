@@ -72,10 +72,11 @@ class Version(NamedTuple):
 class Pane:
     """An answer for one key and window, or the retraction of an answer.
 
-    `values` maps the names of the results to their values: for the records since the previous pane if the pipeline's
-    accumulation is DISCARDING, otherwise for all records so far. `answer` always contains the results for all records
-    so far. A retraction removes the window's whole answer, and contains a copy of the removed answer. `watermark` and
-    `processing_time` are the watermark and the processing time, in microseconds, at which the pane fired.
+    `values` maps the names of the results to their values. If the pipeline's accumulation is DISCARDING, these results
+    cover only the records since the previous pane. For other accumulations, these results cover all records so far.
+    `answer` always contains the results for all records so far. A retraction removes the window's whole answer, and
+    contains a copy of the removed answer. `watermark` and `processing_time` are the watermark and the processing time,
+    in microseconds, at which the pane fired.
     """
 
     key: Key
@@ -101,7 +102,7 @@ class Pane:
     open: bool = False
     """Whether a backfill wrote this pane as the correction of a window that was still open in the stream.
 
-    In its next epoch, a later stage reads the panes with which a backfill corrected open windows.
+    A later stage reads the panes with `open=True` in its next epoch.
     """
 
 

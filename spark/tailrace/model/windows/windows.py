@@ -2,7 +2,7 @@
 
 A windowing assigns records to windows, and determines which windows are merged. Windows are half-open intervals,
 `[start, end)`, in microseconds (rule T1). The windows of a record depend on that record alone; merging depends only on
-the windows of one key. Of the built-in windowings, only `Fixed` with a phase uses other columns of a record than its
+the windows of one key. Of the built-in windowings, only `Fixed` with a phase uses columns of a record other than the
 event time. All built-in windowings have their options as data, so that each execution can compile them.
 """
 

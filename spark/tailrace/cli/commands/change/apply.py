@@ -58,7 +58,7 @@ def apply(
 
 
 def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
-    """Fold the log's new epochs until another process takes over this work.
+    """Fold the log's new epochs until a stream of the changed definition takes over.
 
     Raises `typer.Exit` if a signal stops the work.
     """
@@ -97,7 +97,8 @@ def rollback(
 ) -> None:
     """Go back to an earlier generation of a definition, with its columns and its rows; nothing is computed.
 
-    The next stream of that generation's definition folds, from the log, all epochs after the generation's last epoch.
+    The next stream of the earlier definition continues after the last epoch of the earlier generation: it folds all
+    later epochs from the log.
     """
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)

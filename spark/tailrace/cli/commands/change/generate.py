@@ -45,9 +45,9 @@ def generate(
     """Write a made-up log into a folder, with late records and duplicates.
 
     The same arguments always produce identical files. Records are written in the order in which they become known.
-    Records that become known after the log's last event time are included. If a generator has several logs, each log
-    has its own subfolder. With --live, the command runs for the length of the log, and then until the last late record
-    becomes known.
+    Records that become known after the log's last event time are included. If a generator creates several logs, each
+    log has its own subfolder. With --live, the command runs for the length of the log, and then until the last late
+    record becomes known.
     """
     output = Output(json)
     if log not in LOGS:

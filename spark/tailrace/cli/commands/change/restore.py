@@ -29,10 +29,10 @@ def restore(
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
 
     For each table, a tag preserves the state from before the restore. The next stream of the definitions folds all
-    epochs after epoch N again from the log. With --log, the records of these epochs are also removed from the log, and
-    the stream reads the records again from the source. A stream that is running during the restore can no longer
-    commit. Corrections that backfills made after epoch N are undone, so run those backfills again. Starts no Spark, and
-    moves no rows.
+    epochs after epoch N from the log, as if these epochs were new. With --log, the restore also removes from the log
+    the records of all epochs after epoch N, and the stream reads these records again from the source. A stream that is
+    running during the restore can no longer commit. Corrections that backfills made after epoch N are undone, so run
+    those backfills again. Starts no Spark, and moves no rows.
     """
     loaded, output = load_all(definitions), Output(json)
     skip_unused_imports()

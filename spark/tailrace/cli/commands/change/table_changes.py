@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.lake.schema.contract_diff import ContractChange
 
 Changes: TypeAlias = "Sequence[tuple[ContractChange, AffectedReaders]]"
-"""The changes of a table; each change is paired with the readers that it affects."""
+"""The contract changes of one table; each change is paired with the readers that the change affects."""
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
@@ -31,8 +31,9 @@ _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": (
 def plan_tables(definition: Definition, json: Json = False) -> None:
     """Show the changes that `tables apply` would make to match the contracts, and the readers that they would break.
 
-    This command compares the columns and properties of the tables; `tailrace plan` shows how a changed definition
-    affects the answers. The exit status is 1 if there is a change to make. Changes nothing, and starts no Spark.
+    This command compares the columns and properties of the live tables with the contracts. To see how a changed
+    definition affects the answers, use `tailrace plan`. The exit status is 1 if there is a change to make. Changes
+    nothing, and starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     skip_unused_imports()

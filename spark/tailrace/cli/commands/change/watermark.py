@@ -47,9 +47,10 @@ def watermark(
 ) -> None:
     """Show the watermark of a definition's log, by partition, and the partitions that hold the watermark back.
 
-    With --until, declare that all records before an instant have arrived: in the stream's next epoch, the watermark
-    advances to that instant, and earlier records that arrive afterwards are late or too late. A watermark never goes
-    back. If a definition reads several logs, name each complete log with --log. Starts no Spark.
+    With --until, the command declares that all records with an event time before the given instant have arrived. In the
+    stream's next epoch, the watermark advances to this instant. Records with an earlier event time that arrive
+    afterwards are late or too late. A watermark never goes back. If a definition reads several logs, name each complete
+    log with --log. Starts no Spark.
     """
     output = Output(json)
     if until is None and (partition is not None or note is not None):

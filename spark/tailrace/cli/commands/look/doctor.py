@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tailrace.doctor.findings import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
-"""The states of findings in the order of the report, each state with its text style. Faults come last, because users
-look at the end of the output first.
+"""The possible states of a finding, in the order in which the report lists findings, and the text style of each state.
+Faults come last, because users look at the end of the output first.
 """
 
 
@@ -40,8 +40,8 @@ def doctor(
 
     The checks cover Java, jars and packages; write access to the warehouse; the catalog; Kafka brokers and the schema
     registry. One check makes sure that the catalog refuses a commit if another commit has changed the table in the
-    meantime. If the lake or an application is at AWS, further checks cover the credentials, the permissions and the
-    clock. To test permissions, the checks create a table and files, and remove them afterwards.
+    meantime. If the lake or an EMR Serverless application is on AWS, further checks cover the credentials, the
+    permissions and the clock. To test permissions, the checks create a table and files, and remove them afterwards.
 
     The exit status is 1 if there is a fault. Starts no Spark.
     """

@@ -25,10 +25,10 @@ def explain(
 ) -> None:
     """Show how a definition runs: its stages and the engine of each, its state, and its tables.
 
-    The plan is for the engine on which a stream would begin, or for the engine that --engine names. The SQL texts come
-    from the functions that streams and backfills use, in the dialect of the engine; JSON output always includes the
-    texts. If a table already exists, its size is shown. The command runs no part of the definition, and starts no
-    Spark.
+    The plan is for the engine on which a stream would begin, or for the engine that --engine names. The SQL texts are
+    in the dialect of this engine, and come from the same functions that streams and backfills use. JSON output always
+    includes the SQL texts. If a table already exists, its size is shown. The command runs no part of the definition,
+    and starts no Spark.
     """
     from tailrace.plan.explainer import plan_data, plan_page, sql_page
     from tailrace.plan.plans import plans
@@ -46,7 +46,7 @@ def explain(
 
 
 def _sizes(output: Output, settings: Settings, tables: list[str]) -> Sizes:
-    """Return the sizes of the existing tables.
+    """Return a mapping from the name of each existing table in `tables` to the table's size.
 
     The mapping is empty if there is no lake, or if the lake cannot be opened.
     """

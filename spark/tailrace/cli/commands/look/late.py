@@ -62,7 +62,8 @@ def late(definition: Definition, json: Json = False) -> None:
     if not reports:
         output.verbatim(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
     output.blocks(map(_lines, reports))
-    # Propose one backfill command per range, or a single command over all ranges if the ranges overlap or are many.
+    # Propose one backfill command per range. If the ranges are many or overlap, propose a single command that covers
+    # all ranges.
     commands = backfill_commands(definition, propose_backfills([ready for report in reports for ready in report.ready]))
     if commands:
         output.text("", Text("to take them in:", style="dim"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tailrace.plots.simulation import Simulation
 
 _SMALL = 1.0
-"""The scale of the pictures that `--paper` writes; each picture is about 1,200 pixels wide."""
+"""The scale of the pictures that `--paper` writes. At this scale, each picture is about 1,200 pixels wide."""
 
 _Defined: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
@@ -79,8 +79,9 @@ def simulate(
     """Fold a definition over a sample, in Python alone, and show its panes, rows or productions.
 
     The log's watermark strategy determines the watermark. The arrival times of the records determine the processing
-    time. A plot shows the key that --key names; without --key, it shows the key with the largest number of panes. With
-    other values of --per-epoch and --every, the panes may differ, but the last answer of each window stays the same.
+    time. A plot shows the key that --key names. Without --key, the plot shows the key with the largest number of panes.
+    With other values of --per-epoch and --every, the panes may differ, but the last answer of each window stays the
+    same.
     """
     output = Output(json)
     if paper is not None:
@@ -130,7 +131,7 @@ def _cut(
 
 
 def _plot(trial: Simulation[Any], key: Key | None, result: str | None) -> PanePlot:
-    """Plot a result of `key` or, if `key` is None, of the key with the most panes.
+    """Plot a result of `key`. If `key` is None, plot the key with the most panes.
 
     Raises `UsageError` if there is nothing to draw.
     """

@@ -1,6 +1,6 @@
 """Read the sample of `tailrace simulate`, and report its contents.
 
-If a definition reads several logs, each log has its own file or folder.
+If a definition reads several logs, the sample of each log is a separate file or folder.
 """
 
 from __future__ import annotations
@@ -39,14 +39,20 @@ def sample_text(sample: Sample) -> str:
 
 
 def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
-    """Return as JSON data the counts of a sample, its rejected lines, and the records that steps rejected."""
+    """Return as JSON data the counts of a sample and all rejections.
+
+    The rejections are the sample's rejected lines, and the records that the definition's steps rejected.
+    """
     lines: list[dict[str, Any]] = [{"line": line, "reason": reason} for line, reason in sample.rejected]
     steps = [fields(one, "epoch", "reason") for one in rejected]
     return {**fields(sample, "records=came", "duplicates"), "rejected": lines + steps}
 
 
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
-    """Return the path of a log's file or folder in the folder `data`. Raises `LoadError` if there is no such path."""
+    """Find the file or folder with a log's sample in the folder `data`, and return its path.
+
+    Raises `LoadError` if there is no such file or folder.
+    """
     places = [data / log.name, *(data / f"{log.name}{suffix}" for suffix in _SUFFIXES)]
     found = next((place for place in places if place.exists()), None)
     if found is None:

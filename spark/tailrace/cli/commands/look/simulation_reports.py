@@ -50,7 +50,10 @@ def _title(name: str, says: str) -> Text:
 
 
 def _more(count: int, noun: str, how: str = "") -> Iterator[str]:
-    """Yield a line that counts the rows beyond `MOST`; yield nothing if there are no such rows."""
+    """Yield a line with the number of rows that the report omits after the first `MOST` rows.
+
+    Yields nothing if the report omits no rows.
+    """
     if count > MOST:
         yield f"and {quantity(count - MOST, noun)} more{how}"
 

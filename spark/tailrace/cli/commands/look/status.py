@@ -121,7 +121,7 @@ def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> It
 
 
 def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
-    """Yield report lines on a computation: its numbers of keys, timers, productions and late records."""
+    """Yield report lines with a computation's numbers of keys, timers, productions and late records."""
     yield "keys", f"{keys.count:,}"
     yield "timers", _dimmed(f"{keys.timers:,}", f"the next in event time at {time_text(keys.next)}")
     yield "productions", f"{own.productions:,}" if keys.strong else "not kept"
@@ -135,7 +135,7 @@ def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
 def _reasons(own: Status) -> str:
     """Return the reasons for which the definition rejected records.
 
-    If there are several reasons, each reason comes with its number of records.
+    If there are several reasons, the text states the number of rejected records for each reason.
     """
     if len(own.reasons) == 1:
         return next(iter(own.reasons))

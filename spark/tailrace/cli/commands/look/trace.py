@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tailrace.trace.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
-"""The maximum length of a printed value: the number of characters of a value, or of bytes of a rejected record. JSON
-output has the full values.
+"""The maximum number of characters that are printed of a value, and of bytes that are printed of a rejected record.
+JSON output has the full values.
 """
 
 _STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
@@ -182,7 +182,7 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
 
 
 def _data(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]]) -> dict[str, Any]:
-    """Return as JSON data the records that were found in a log, and what became of each record."""
+    """Return as JSON data the records that were found in a log, and the steps in the processing of each record."""
     rejected = [
         {"raw": one.raw.decode(errors="backslashreplace"), "error": one.error, "place": _place_data(one)}
         for one in found.rejected

@@ -105,7 +105,10 @@ def replay(
 
 
 def _parse_epochs(epochs: str | None) -> tuple[int | None, int | None]:
-    """Parse the value of `--epochs` into the first and the last epoch; an open end of the range is None."""
+    """Parse the value of `--epochs`, and return the first and the last epoch of the range.
+
+    Each of the two values is None if the range is open at that end.
+    """
     if epochs is None:
         return None, None
     match = re.fullmatch(r"(\d*)(\.\.)?(\d*)", epochs.strip())
@@ -173,9 +176,9 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Return the text of a row of the ledger or of the replay.
+    """Return as text a row that comes from the ledger or from the replay.
 
-    If the row has several copies, the text includes their number.
+    `times` is the number of times that the row occurs. The text includes this number if it is greater than 1.
     """
     if row is None:
         return quantity(times, "time") if times else "nothing"

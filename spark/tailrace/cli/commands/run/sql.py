@@ -23,7 +23,7 @@ from tailrace.settings import Settings
 class SqlEngine(StrEnum):
     """The engine that runs a query.
 
-    `duckdb` takes a query in DuckDB's dialect; the other engines take Spark's dialect.
+    With `duckdb`, the query is in DuckDB's dialect. With every other value, the query is in Spark's dialect.
     """
 
     AUTO = "auto"
@@ -58,8 +58,8 @@ def sql(
 
     A query can also read views. For a pipeline p, the views p__panes, p__late and p__state each show one kind of row of
     the ledger p__ledger. For a map or join m, the view m__rows shows the current rows. With --epoch, the query reads
-    every table in its state at the end of this epoch. Even if a table of answers is behind its ledger, --epoch shows
-    the answers of this epoch.
+    every table in its state at the end of the given epoch. Even if a table of answers is behind its ledger, --epoch
+    shows the answers of the given epoch.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake

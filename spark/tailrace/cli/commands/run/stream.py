@@ -109,10 +109,10 @@ def stream(
 
     One stream can run several definitions. If the definitions read several logs, name a source for each log, as LOG=DIR
     or LOG=TOPIC; each epoch is then one consistent cut over all logs. A stream with --from-log has no source: it folds
-    its definitions from a log that another stream lands. If the other stream folds one of these definitions, the other
-    stream stops folding that definition, without a restart. Ctrl-C or SIGTERM stops a stream at the next epoch boundary
-    (exit status 130); a second signal stops the stream at once. After a stop, the next start continues after the last
-    complete epoch.
+    its definitions from a log that another stream lands. If the other stream already folds one of the same definitions,
+    the other stream stops folding that definition, but keeps running. Ctrl-C or SIGTERM stops a stream at the next
+    epoch boundary (exit status 130); a second signal stops the stream at once. After a stop, the next start continues
+    after the last complete epoch.
     """
     pipelines, settings = load_all(definitions), settings_on(engine)
     output = output_for(settings, json=json)
@@ -148,9 +148,9 @@ def stream(
 
 @dataclass(frozen=True)
 class _Given:
-    """The sources that the arguments name: folders and topics.
+    """The sources that the command's arguments name: folders and topics.
 
-    Each source may start with the name of its log (`LOG=`).
+    Each argument may start with the name of the log to which the source belongs (`LOG=`).
     """
 
     folders: Sequence[str]

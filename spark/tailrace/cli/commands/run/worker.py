@@ -41,7 +41,7 @@ def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="The pat
 
 
 class LoadedFiles:
-    """The files from which this process has loaded code, with the modification time and size of each file at that time.
+    """The files from which this process has loaded code. The modification time and the size of each file are recorded.
 
     Files that definitions import are included. The files of the definitions themselves are not included, because each
     run loads them again. Of the installed packages, only the package `tailrace` is included.
@@ -53,7 +53,7 @@ class LoadedFiles:
         self.seen: dict[str, tuple[int, int]] = {}
 
     def note(self) -> None:
-        """Record the files of all modules that have been loaded by now."""
+        """Record the file of every module that this process has loaded so far."""
         for file in self._files() - self.seen.keys():
             stamp = _stamp(file)
             # If a file was written after the process started, the loaded code may be older than the file, so the file
@@ -184,7 +184,7 @@ class _Asker:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        # After its request, the client sends no data, so this read returns only when the client disconnects.
+        # The client sends no data after its request, so this read returns only when the client disconnects.
         with suppress(OSError):
             self.connection.recv(1)
         if not self.answered:
@@ -198,7 +198,7 @@ class _Asker:
 
 
 class _Run:
-    """A run that a client requested, in the worker's Spark process."""
+    """A run that this worker process executes for a client."""
 
     def __init__(self, server: WorkerServer, asker: _Asker, say: Callable[..., None]) -> None:
         self.server, self.asker, self.say = server, asker, say

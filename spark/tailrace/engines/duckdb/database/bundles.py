@@ -55,10 +55,10 @@ class UniqueRows:
 class RememberedRows:
     """The ids of recent records, with their epochs, in a table of the database.
 
-    `times` maps the log's epochs to their processing times in microseconds, as far as these are known. `ids` is a
-    relation of the log's ids and epochs. An id is forgotten when `log.remembered` has passed since the processing time
-    of its epoch. If the processing time of an epoch is unknown, its ids are remembered until a later epoch's ids are
-    forgotten.
+    `times` maps the log's epochs to their processing times in microseconds. Epochs whose processing time is unknown are
+    missing from `times`. `ids` is a relation of the log's ids and epochs. An id is forgotten when `log.remembered` has
+    passed since the processing time of its epoch. If the processing time of an epoch is unknown, its ids are remembered
+    until a later epoch's ids are forgotten.
     """
 
     def __init__(
@@ -115,7 +115,8 @@ class RememberedRows:
     def _first(self, now: int) -> int:
         """Find the first epoch whose ids are still remembered.
 
-        The epoch before it is the last epoch whose known processing time is more than `log.remembered` ago.
+        The ids of an epoch are forgotten if more than `log.remembered` has passed since the epoch's processing time.
+        The result is the epoch after the last epoch that is known to be so old.
         """
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

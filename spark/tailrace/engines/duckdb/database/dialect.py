@@ -201,13 +201,19 @@ def _sorted(node: exp.Expression) -> exp.Expr:
 
 
 def _added_up(node: exp.Expression) -> exp.Expression:
-    """Return DuckDB's expression for the sum of a list. The queries contain no other reductions of lists."""
+    """Return DuckDB's expression for the sum of a list. Queries in the common SQL use `AGGREGATE` only to compute
+    sums.
+    """
     summed = exp.Anonymous(this="list_sum", expressions=[node.this])
     return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
 
 
 def _summed(node: exp.Expression) -> exp.Expression:
-    """Return one sum of whole numbers, in place of the separate sums of the numbers' upper and lower halves."""
+    """Return DuckDB's expression for a sum of integers.
+
+    The common SQL computes such a sum as two sums: one of the integers' upper halves and one of their lower halves. In
+    DuckDB, one sum is enough.
+    """
     lower = node.expression
     if isinstance(lower, exp.Sum) and isinstance(lower.this, exp.BitwiseAnd):
         return exp.Sum(this=lower.this.this)

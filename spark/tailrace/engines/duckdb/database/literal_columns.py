@@ -1,6 +1,6 @@
-"""Separate a query's columns that have the same literal in all rows.
+"""Remove from a query the columns that contain the same literal in all rows, so that they can be added afterwards.
 
-Rows are then sorted and stored without these columns. Half of the columns of a backfill's ledger rows are literal: the
+Rows are sorted and stored without these columns. Half of the columns of a backfill's ledger rows are literal: the
 columns with numbers that identify the run, and the columns that only a stream fills.
 """
 
@@ -47,7 +47,9 @@ def split_literals(text: Query) -> SplitQuery:
 
 
 def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
-    """Add literal columns to rows. `literals` is a table of one row, whose columns with null are not added."""
+    """Add literal columns to rows. `literals` is a table of one row. A column of `literals` that is null is not
+    added.
+    """
     if literals is None:
         return rows
     for name in literals.column_names:
@@ -82,7 +84,7 @@ _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "o
 
 
 def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:
-    """Return True if the columns at the same position in several queries belong together.
+    """Return True if the columns at the same position in several queries are the same column of the combined result.
 
     The result is False if the queries have different numbers of columns, or if one of several queries selects an
     unnamed expression or `*`, which stands for several columns. For a single query, the result is always True.

@@ -14,7 +14,9 @@ _LIST = "_tailrace_sorted"
 
 
 def sort_list(values: exp.Expr, *, down: bool) -> exp.Expr:
-    """Write a sorted list; a list of structs has to be cast to its type, which names the fields.
+    """Return the expression that sorts a list.
+
+    A list of structs must be cast to its type, because the type contains the names of the fields.
 
     >>> print(sort_list(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
     LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA _e : {'there_0': \

@@ -1,9 +1,9 @@
 """Read a lake's tables in DuckDB: pyiceberg selects the files, and DuckDB reads them.
 
-DuckDB itself reads files on this machine that have exactly the rows and columns of the table. Other files, such as
-files in S3 and files from before a column was renamed or added, are read by pyarrow and copied into DuckDB once. The
-columns of these files are identified by Iceberg's field ids. If rows were deleted from a file, or a nested column has
-another type, pyiceberg reads the file.
+DuckDB itself reads a file if the file is on this machine, no rows were deleted from it, and its columns are exactly the
+table's columns. Other files, such as files in S3 and files from before a column was renamed or added, are read by
+pyarrow and copied into DuckDB once. The columns of these files are identified by Iceberg's field ids. pyiceberg reads a
+file if rows were deleted from the file, or if the type of a nested column has changed since the file was written.
 """
 
 from __future__ import annotations
@@ -116,13 +116,15 @@ def _batches(
 
 
 def parquet_relation(addresses: Iterable[str]) -> str:
-    """Return a call of DuckDB's `read_parquet` for local files. Folder names do not become columns."""
+    """Return the SQL text of a call of DuckDB's `read_parquet` for local files. Folder names do not become columns."""
     listed = ", ".join("'" + path_of(address).replace("'", "''") + "'" for address in addresses)
     return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def is_plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
-    """Return True if files have exactly the rows and columns of the table."""
+    """Return True if no rows were deleted from files of a table, and the files' columns are exactly the table's
+    columns.
+    """
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 

@@ -51,10 +51,10 @@ class DuckResult:
 
 
 class DuckExecution(Stepping):
-    """The base class of executions, which run one pipeline's steps on a DuckDB connection and advance its open windows.
+    """The base class of executions on DuckDB. An execution runs the steps of one pipeline on a DuckDB connection.
 
-    A subclass advances the pipeline's windows by an epoch. `steps` is a function that runs the definition's steps on a
-    bundle if DuckDB cannot run them (`sql.records.selections.needs_spark`).
+    A subclass advances the pipeline's open windows by an epoch. `steps` is a function that runs the definition's steps
+    on a bundle if DuckDB cannot run them (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -110,7 +110,7 @@ class DuckExecution(Stepping):
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """Return the processing time, in microseconds, at which an open window may fire without a new record.
+        """Return the next processing time, in microseconds, at which an open window may fire without a new record.
 
         Returns None if no open window can fire without a new record.
         """

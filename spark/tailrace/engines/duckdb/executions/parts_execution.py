@@ -1,4 +1,5 @@
-"""Run a definition's step on DuckDB if executors hold the bundle's records and aggregate each part of the bundle.
+"""Run a definition's step on DuckDB for a bundle whose records are on executors, which aggregate each part of the
+bundle.
 
 The records are the largest data of an epoch. Only the records' partials, one row per key and window, are sent to this
 process.
@@ -27,7 +28,7 @@ _SHARE = Relation("tailrace_share")
 
 
 class PartsExecution(SqlExecution):
-    """The execution of the step in SQL over partials that were aggregated from the parts of a bundle.
+    """The execution of the step in SQL. Its input are the partials that were aggregated from the parts of a bundle.
 
     `PartsExecution` also accepts bundles that are in this process. `records` is the name by which the queries read a
     part's records. `windowed_by` are the columns that identify a window.
@@ -41,9 +42,10 @@ class PartsExecution(SqlExecution):
 
     @property
     def adds_up(self) -> bool:
-        """True if an epoch's rules need only the partials of the log's records, not the records themselves.
+        """True if the step needs only the partials of the log's records, not the records themselves.
 
-        The partials are not enough if steps change the records, or if a finished trigger refuses records one by one.
+        The partials are not enough if the definition's steps change the records, or if a finished trigger refuses
+        records one by one.
         """
         return not self.pipeline.each and self.pipeline.finishing != "close"
 

@@ -1,4 +1,7 @@
-"""Run the reference step, which is Python, on DuckDB's tables, for definitions with code that SQL cannot call."""
+"""Run the reference step, which is written in Python, on DuckDB's tables.
+
+The reference step is needed for definitions with code that SQL cannot call.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tailrace.sql.terms import Query, quoted
 class PythonExecution(DuckExecution):
     """The execution that runs the reference step in this process.
 
-    It is for pipelines with user-defined combiners, or with user-defined windows that merge.
+    This execution is for pipelines with user-defined combiners, or with user-defined windows that merge.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:

@@ -69,8 +69,8 @@ class SqlExecution(DuckExecution):
         with in_one_transaction(self.connection):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
             later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
-            # Many transitions need more memory than all other data. If windows do not merge, a view computes the
-            # transitions again for each query.
+            # A table of many transitions would need more memory than all other data. If windows do not merge, the
+            # transitions are then a view, which computes them again for each query.
             kind = "VIEW" if later and not self._by_key else "TABLE"
             if kind != self._kind:
                 execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")

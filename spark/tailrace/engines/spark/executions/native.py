@@ -1,4 +1,4 @@
-"""The native execution. An epoch is two Spark jobs, and no Python code runs for a record or a window.
+"""The native execution. An epoch is two Spark jobs, and no Python code is called per record or per window.
 
 The first job aggregates the bundle to partials. The second job applies the partials and the clock to the open windows;
 its results are the ledger rows and the next state. The state and the transitions are checkpointed on the executors, so
@@ -88,7 +88,7 @@ class Native(SparkExecution):
     def adds_up_here(self, state: OpenWindows) -> bool:
         """Return True if this process may aggregate a bundle.
 
-        It may if no window rests and SQL assigns the log's own records to windows.
+        This is allowed if no window rests and SQL assigns the log's own records to windows.
         """
         return self._by_sql and self.rest.settled(state).resting is None
 
@@ -118,7 +118,7 @@ class Native(SparkExecution):
             return observed.rows.localCheckpoint(storageLevel=storage_level(rows)), observed.read()
 
         # Python workers read the log files, which do not contain the records that steps produce. If windows merge, each
-        # record has to be compared with the watermark before its window is merged.
+        # record has to be compared with the watermark before the record's window is merged.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
             schema = to_arrow_schema(by_spark.schema)
             parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
@@ -151,7 +151,9 @@ class Native(SparkExecution):
         return SparkResult(rows, onward, bundle.count, ends, self._most(state, bundle))
 
     def _any_late(self, state: OpenWindows, bundle: BundlePartials) -> bool:
-        """Return True if some of a bundle's records are late, or if this is unknown and some of them may be late."""
+        """Return True if some of a bundle's records are late or may be late. Return False if certainly no record is
+        late.
+        """
         if bundle.late is not None:
             return bundle.late
         return may_be_late(self.pipeline, bundle.closest, state.clock)

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Observation
 class ObservedCounts:
     """The values of aggregates over a data frame.
 
-    The first action on `rows` also computes the aggregates, so they need no separate job. Spark removes the aggregates
-    from its plan if Spark finds at run time that a cached frame on which `rows` depends is empty; an empty file is
-    enough for this. In that case, a separate query computes the aggregates.
+    The first action on `rows` also computes the aggregates, so they need no separate job. If Spark finds at run time
+    that a cached frame on which `rows` depends is empty, Spark removes the aggregates from its plan; a single empty
+    file can cause this. In that case, a separate query computes the aggregates.
     """
 
     def __init__(self, frame: DataFrame, *aggregates: Column) -> None:

@@ -28,7 +28,7 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, quoted
 
 FEW = 20_000
-"""The minimum number of open windows for which the windows that may rest are searched.
+"""If there are at least this many open windows, an epoch first determines which windows may rest.
 
 For fewer open windows, it is faster to run the step on all windows than to find the windows that may rest.
 """

@@ -139,7 +139,9 @@ class RestingFiles:
         return self._standing(table, buckets)
 
     def returned(self, resting: RestingState, rows: DataFrame) -> RestingState:
-        """Write the windows in `rows` back to the table, and delete the windows that were taken out from the table."""
+        """Write the windows in `rows` back to the table, and delete from the table the windows that epochs have taken
+        out.
+        """
         total = resting.count()
         if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
             both = self.live(resting).unionByName(rows.selectExpr(*map(quoted, self._types)))
@@ -159,12 +161,12 @@ class RestingFiles:
         return self._standing(resting.table, resting.buckets)
 
     def live(self, resting: RestingState) -> DataFrame:
-        """Return the windows that are resting, without the windows that were taken out."""
+        """Return the windows that are resting: the windows of the snapshot, except those that epochs have taken out."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
     def read(self, resting: RestingState, where: str = "true") -> DataFrame:
-        """Read the snapshot's windows that meet the condition `where` on a window's bounds and bucket.
+        """Read the snapshot's windows that meet the condition `where`, which refers to a window's bounds and bucket.
 
         Files that contain no such window are skipped.
         """
@@ -276,8 +278,9 @@ class RestingFiles:
     def _tidied(self, resting: RestingState) -> None:
         """Rewrite all buckets with mostly deleted rows, and some of the buckets with too many files.
 
-        Of the buckets with more than `FILES` files, the buckets with the most files are rewritten. Their maximum number
-        is an eighth of the table's buckets, but at least one.
+        A bucket has too many files if it has more than `FILES` files. Of these buckets, one call rewrites at most an
+        eighth of the table's number of buckets, but at least one bucket. The buckets with the most files are rewritten
+        first.
         """
         found = self.spark.sql(
             f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "

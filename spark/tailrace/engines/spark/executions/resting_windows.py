@@ -1,4 +1,4 @@
-"""Move open windows to files if too many are in memory, and take the windows that an epoch touches out of the files.
+"""Move open windows to files if too many are in memory, and move the windows that an epoch touches back to memory.
 
 Windows that an epoch touched stay in memory until there are too many windows in memory again. The cost of an epoch
 therefore depends on three things: the windows that the epoch touches, the windows that recent epochs touched, and a
@@ -30,7 +30,7 @@ from tailrace.sql.epoch.touched_windows import changed_by_clock
 FRAMES = 16
 """The number of data frames that are combined into one data frame.
 
-Before that, each data frame contains the windows that one epoch took out of the files.
+Before the data frames are combined, each data frame contains the windows that one epoch took out of the files.
 """
 
 A_PART = 1_000_000
@@ -84,7 +84,8 @@ class RestingWindows:
         return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
 
     def settled(self, state: OpenWindows) -> OpenWindows:
-        """Move a state's windows to files if too many are in memory, or if too many have been taken out of the files.
+        """Move a state's windows to files if too many windows are in memory, or too many have been taken out of the
+        files.
 
         Returns the resulting state. The given state must be published, or its windows must at least be computed.
         Otherwise the files would contain windows of an epoch that may still be dropped or folded again. A second call
@@ -169,9 +170,11 @@ class RestingWindows:
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
-        """Find the window end from which on an epoch can change a resting window only if the window has a new record.
+        """Return a limit for window ends: resting windows that end at the limit or later change only through new
+        records.
 
-        Returns None if the epoch may change any resting window without a new record.
+        The limit applies to the epoch of `clock`. Returns None if this epoch may change any resting window without a
+        new record.
         """
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:

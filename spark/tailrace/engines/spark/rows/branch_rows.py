@@ -33,7 +33,7 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
 
     By default, a task sorts its rows by partition and by the table's sort order, so the task has only one file open at
     a time. If `at_once` is true, a task writes rows in the order in which the rows arrive, with one open file per
-    partition. This saves sorting the rows, which takes half the time of writing many rows.
+    partition. The task then saves the time for sorting, which is half of the time for writing many rows.
     """
     writer = rows.writeTo(branch.open_for_spark()).option("fanout-enabled", str(at_once).lower())
     if at_once:
@@ -44,7 +44,7 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
 
 
 def beside_others(write: Callable[[], T]) -> T:
-    """Call a function that writes to a branch. Call it again if a commit to another branch of the table came first.
+    """Call a function that writes to a branch of a table. Repeat the call if a commit to another branch came first.
 
     Returns the function's result. Iceberg itself retries such a write, unless a REST catalog refuses the commit with
     status 400.

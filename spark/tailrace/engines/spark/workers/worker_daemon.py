@@ -1,8 +1,8 @@
 """Start Spark's Python workers. Spark runs this module instead of pyspark's daemon, and this module forks the workers.
 
-The module imports what most tasks need before it forks a worker, so all workers share the memory of these imports.
-Spark ends workers that have been idle for a minute. With Unix domain sockets, a worker of pyspark's own daemon would
-print a stack trace to the terminal when Spark ends the worker.
+Before this module forks a worker, it imports the modules that most tasks need, so all workers share the memory of these
+modules. Spark ends workers that have been idle for a minute. With Unix domain sockets, a worker of pyspark's own daemon
+would print a stack trace to the terminal when Spark ends the worker.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ MEMORY = "256MB"
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The paths and sizes of a log's files. The files contain exactly the rows and columns that the log declares.
+    """The paths and sizes of a log's files. No rows were deleted from the files, and their columns are the declared
+    columns.
 
     The sizes are in bytes. `schema` is the schema of the log's table, and `io` contains the properties of the file
     store.
@@ -58,7 +59,7 @@ class LogFiles:
     def of(cls, table: Table, files: Iterable[DataFile]) -> LogFiles:
         """Build a `LogFiles` from files of a log's table.
 
-        The files must contain exactly the rows and columns that the log declares.
+        The files must have exactly the columns that the log declares, and no rows may have been deleted from the files.
         """
         each = list(files)
         paths, sizes = (tuple(getattr(file, name) for file in each) for name in ("file_path", "file_size_in_bytes"))
@@ -68,7 +69,8 @@ class LogFiles:
     def scanned(cls, lake: Lake, log: Log, where: Filter, snapshot: int | None) -> LogFiles | None:
         """Return the files of a log that `where` selects.
 
-        Returns None if some of the files do not contain exactly the rows and columns that the log declares.
+        Returns None if rows were deleted from some of the files, or if the columns of the files are not exactly the
+        columns that the log declares.
         """
         table = lake.table(log.name)
         tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
@@ -104,7 +106,10 @@ class LogFiles:
     def fetched_shares(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, by: Sequence[str], most: int
     ) -> FetchedShares | None:
-        """Run a query as `fetched` does, and fetch the results divided into shares by a hash of the columns `by`."""
+        """Run a query over each part of the files on the executors, and fetch the results, divided into shares.
+
+        The shares are computed by a hash of the columns `by`. Returns None in the same cases as `fetched`.
+        """
         asked = self._asked(text, relation, schema)
         asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
         return fetch_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
