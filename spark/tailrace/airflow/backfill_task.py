@@ -39,7 +39,7 @@ class RangesOperator(RunnerOperator):
 
     @abstractmethod
     def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
-        """Return the request for the run, and the ranges into which the request is divided."""
+        """Return the request for the run, and the ranges into which the requested range is divided."""
 
     def execute(self, context: Context) -> None:
         with self.reporting(context) as report:

@@ -23,7 +23,7 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""The maximum number of active runs of one DAG. A user can set a lower limit for each *Backfill*."""
+"""The maximum number of active runs of a backfill DAG. A user can set a lower limit for each *Backfill*."""
 
 
 def local() -> Runner:
@@ -43,9 +43,9 @@ def backfill_dag(
 ) -> DAG:
     """Create the DAG that recomputes ranges of a pipeline or map at a user's request.
 
-    A *Trigger* recomputes the range in its form; a *Backfill* creates one run per interval. `definition` is `FILE` or
-    `FILE:NAME`; `cron` sets the intervals. Raises `LoadError` or `DefinitionError` if the definition is invalid;
-    Airflow shows this error as an import error.
+    Airflow's *Trigger* recomputes the range that the user entered in the form. Airflow's *Backfill* creates one run per
+    interval. `definition` is `FILE` or `FILE:NAME`, and `cron` sets the intervals. Raises `LoadError` or
+    `DefinitionError` if the definition is invalid. Airflow shows this error as an import error.
     """
     place = _place(definition)
     pipeline = load_ranged(place)
@@ -152,7 +152,7 @@ def dbt_dag(
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
 ) -> DAG:
-    """Create the DAG that builds a dbt project when a table in `reads` has changed, and on the schedule `sweep`.
+    """Create the DAG that builds a dbt project, both on the schedule `sweep` and after a change of a table in `reads`.
 
     A change that a backfill, repair or stream DAG makes to a table in `reads` starts a build. Changes by other programs
     wait for the next build on the schedule `sweep`. The DAG is paused until somebody unpauses it.

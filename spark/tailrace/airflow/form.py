@@ -29,7 +29,7 @@ _REASON = WithJsonSchema({"type": ["null", "string"], "maxLength": LONGEST_REASO
 
 
 class BackfillRequest(BaseModel):
-    """The parameters of a run. The form shows the titles and descriptions."""
+    """The parameters of a run. The form shows the title and the description of each parameter."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 

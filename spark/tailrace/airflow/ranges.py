@@ -25,7 +25,9 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a pipeline's answers: windows that end by `closed` are closed; the last window ends at `latest`.
+    """The extent of a pipeline's answers.
+
+    All windows that end at or before `closed` are closed. The last window ends at `latest`.
 
     For a map or a join, `closed` is the event time before which the output is final, and `latest` is one microsecond
     after the latest event. `closed` and `latest` are in microseconds.

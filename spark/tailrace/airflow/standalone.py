@@ -35,8 +35,8 @@ from tailrace.settings import PREFIX, Place, Settings
 
 SERVERS = {
     "api-server": (),
-    # The scheduler's log server would listen at every address of the machine; here the API server reads the log files
-    # instead.
+    # Do not start the scheduler's log server, because it would listen at every address of the machine. The API server
+    # reads the log files instead.
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
 }

@@ -1,4 +1,6 @@
-"""The two tasks of the stream DAG: one starts the stream if necessary, and one fails if the stream's answers lag."""
+"""The two tasks of the stream DAG: one task starts the stream if necessary, and the other task fails if the stream
+lags.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ YOUNG = 300.0
 """The maximum time, in seconds, that a new stream may take to create a ledger for each stage."""
 
 SNAPSHOTS = "snapshots"
-"""The XCom in which the watermark task stores the snapshot of each table of answers."""
+"""The name of the XCom in which the watermark task stores the snapshot id of each answers table."""
 
 ACTIONS = ("keep", "stop", "restart")
 """The values that a user may select for the parameter `stream` in the form."""
@@ -82,9 +84,9 @@ class StreamOperator(RunnerOperator):
 class WatermarkOperator(ReportingOperator):
     """Fails if a stage's watermark lags the wall clock by more than `behind`.
 
-    A stage without a ledger also counts as behind, unless its stream started less than `YOUNG` seconds ago and did not
-    replace a stream that had ended. If answers have changed since the previous run, the task emits an event for the
-    answers' asset.
+    A stage without a ledger also counts as behind. The only exception is a stage whose stream started less than `YOUNG`
+    seconds ago and did not replace a stream that had ended. If answers have changed since the previous run, the task
+    emits an event for the answers' asset.
     """
 
     ui_color = "#dcefee"

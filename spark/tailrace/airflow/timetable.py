@@ -16,7 +16,7 @@ class ByHand(CronDataIntervalTimetable):
     """A timetable with the data intervals of a cron expression, for Airflow's *Backfill*.
 
     The timetable schedules no runs automatically. When Airflow's scheduler asks for the next run (with `catchup` off),
-    the timetable returns None. A *Backfill* gets all runs in its range.
+    the timetable returns None. A *Backfill* creates a run for each interval in its range.
     """
 
     def next_dagrun_info(
@@ -42,7 +42,9 @@ class ByHand(CronDataIntervalTimetable):
             back *= 4
 
     def _ticks(self, end: int, back: timedelta) -> Iterator[int]:
-        """Yield times of the cron expression, from about `back` before `end` up to the first time after `end`."""
+        """Yield the times that match the cron expression, from about `back` before `end` to the first matching time
+        after `end`.
+        """
         at = self._get_prev(coerce_datetime(moment(end) - back))
         while True:
             yield (micros := instant(datetime.fromisoformat(at.isoformat())))

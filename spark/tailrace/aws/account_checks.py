@@ -45,7 +45,7 @@ def needs_aws(settings: Settings) -> bool:
 class Aws:
     """The checks of AWS for a lake. The checks use one client per AWS service, with short timeouts.
 
-    `asks` is `s3` if the checks concern only S3, and no other AWS service.
+    `asks` is `s3` if only S3 is to be checked.
     """
 
     settings: Settings
@@ -100,8 +100,8 @@ class Aws:
         wanted = self.settings.catalog_uri.removeprefix("glue://")
         identity = f"{caller['Arn']}, account {account}"
         if isinstance(catalog_kind(self.settings), Glue) and wanted and wanted != account:
-            # A shared catalog may belong to another account. The check of Glue shows whether the caller may use the
-            # catalog.
+            # A shared catalog may belong to another account, so this finding is not an error. The check of Glue shows
+            # whether the caller may use the catalog.
             return f"{identity}; the catalog is of account {wanted}"
         return identity
 
@@ -322,7 +322,10 @@ def _without(name: str, what: str) -> Finding:
 _ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
     "get_public_access_block": "s3:GetBucketPublicAccessBlock"
 }
-"""A mapping from calls to the permissions that they need, for permissions that are not named after the call."""
+"""A mapping from AWS API calls to the permissions that the calls need.
+
+The mapping contains only the calls whose permission is not named after the call.
+"""
 
 
 _NOBODY = (

@@ -163,7 +163,7 @@ class ClusterBundle:
             return None, None
 
     def _export_pins(self, extras: Iterable[str], *words: str) -> str:
-        """Return the requirements for some extras with the versions that uv.lock pins, without tailrace itself."""
+        """Return the requirements of some extras, pinned to the versions in uv.lock. Tailrace itself is left out."""
         flags = [word for extra in extras for word in ("--extra", extra)]
         fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
         return self._uv("export", *fixed, *flags, *words)
@@ -191,7 +191,10 @@ def copy_files(folder: Path, to: Path, pattern: str) -> None:
 
 
 def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
-    """Pack folders under the given names, in sorted order, without times, owners or paths of this machine."""
+    """Pack folders into an archive. The keys of `folders` are the names of the folders in the archive.
+
+    The entries are sorted. The archive contains no times, owners or paths of this machine.
+    """
     with (
         file.open("wb") as raw,
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed,
@@ -205,7 +208,8 @@ def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
                 held.mtime = EPOCH
                 held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
                 if held.isreg() or held.islnk():
-                    # Pack a hard link as a regular file, because which files are hard links differs between machines.
+                    # Pack a hard link as a regular file, because the same file may be a hard link only on some
+                    # machines.
                     held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
                     with path.open("rb") as content:
                         tar.addfile(held, content)

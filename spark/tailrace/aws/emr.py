@@ -239,7 +239,10 @@ class EmrServerless:
         return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
-        """Return the active job run of a stream, otherwise its last job run, or None if there is no job run."""
+        """Return the active job run of a stream or, if no job run is active, the last job run.
+
+        Returns None if the stream has no job run.
+        """
         job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -299,5 +302,5 @@ class EmrServerless:
 
 
 def _name(job: StreamJob) -> str:
-    """Return the name of all job runs of a stream."""
+    """Return the name that all job runs of a stream have in common."""
     return f"tailrace stream {job.name}"

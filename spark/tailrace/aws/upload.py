@@ -1,4 +1,4 @@
-"""Upload a bundle to S3: first the files that are missing in S3 or differ there, then the manifest.
+"""Upload a bundle to S3: first the files that are missing from S3 or have changed, then the manifest.
 
 S3 contains no manifest while an upload changes files. A reader that finds a manifest therefore finds complete files.
 """
@@ -23,7 +23,7 @@ SUM = "sha256"
 
 
 def list_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the sha256 and the size in bytes of each file in a bundle, by the file's path in the bundle."""
+    """Return a dict from the path of each file in a bundle to the file's sha256 and its size in bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return {path.relative_to(folder).as_posix(): {SUM: sha256_of(path), "bytes": path.stat().st_size} for path in paths}
 

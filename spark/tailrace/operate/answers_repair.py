@@ -1,4 +1,4 @@
-"""Repair the changes of other programs: rewrite answers from the ledger, or accept commits that a user names.
+"""Repair tables that other programs have changed: rewrite answers from the ledger, or accept commits that a user names.
 
 The answers can be computed from the ledger (law L2), so a table of answers that differs from the ledger is rewritten as
 a whole, in one commit. A ledger or a log cannot be computed from another table, so `restore`, `rollback` or a backfill

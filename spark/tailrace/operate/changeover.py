@@ -149,8 +149,9 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     """Switch back to a former generation (by default, the last former generation), without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
-    generation, with a higher number than all earlier generations (rule V2). Only the name of `pipeline` is used. Raises
-    `ApplyError` if there is no such generation, or if a later stage reads the pipeline's panes.
+    generation, with a higher number than all earlier generations (rule V2). The function uses only the name of
+    `pipeline`, not the rest of the definition. Raises `ApplyError` if there is no such generation, or if a later stage
+    reads the pipeline's panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -233,7 +234,11 @@ class _Generation:
         return before, lent
 
     def _shapes(self) -> list[tuple[int, int, int, int | None]]:
-        """Return the ids of schema, last column, partition spec and sort order, for the ledger and for the answers."""
+        """Return four ids for the ledger table and four for the answers table.
+
+        The four ids are the ids of the table's current schema, last column, default partition spec and default sort
+        order.
+        """
         metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
 
@@ -242,8 +247,8 @@ class _Generation:
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
-            # The new tables were created with the old column ids, which may belong to different columns after the
-            # change.
+            # The new tables were created with the column ids from before the change. After the change, these ids may
+            # belong to different columns.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )

@@ -105,8 +105,9 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Create the archive in another process.
 
-    If an argument names a folder, this process is already the other process, and creates the archive in the folder.
-    Returns exit status 0 even if no archive was created, because Spark can start without an archive.
+    The other process calls this function with a folder as the argument. The function then creates the archive in that
+    folder, without starting a further process. Returns exit status 0 even if no archive was created, because Spark can
+    start without an archive.
     """
     if arguments:
         _train(Path(arguments[0]))

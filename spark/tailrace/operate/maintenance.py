@@ -1,4 +1,6 @@
-"""Maintain tables while streams and backfills run, in this process or with Iceberg's procedures (rule X3).
+"""Maintain tables while streams and backfills run (rule X3).
+
+Some steps run in this process, others in Iceberg's procedures.
 
 This process determines from the metadata what each table needs, and merges small files itself if they fit in its
 memory. Iceberg's procedures need Spark, which is started when the first procedure is called. If nothing remains to be
@@ -65,10 +67,10 @@ TRIES = 3
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
 )
-"""The errors that are caused by another writer's commit to the same table.
+"""A pattern that matches the errors caused by another writer's commit to the same table.
 
-Iceberg raises the last of these errors if the other writer has expired snapshots, so that fewer snapshots are left than
-should expire: Iceberg then allocates an array with a negative size.
+Iceberg raises the last of these errors if the other writer has expired snapshots in the meantime. Fewer snapshots are
+then left than Iceberg wants to expire, so Iceberg tries to allocate an array with a negative size.
 """
 
 _ORPHANS = "tailrace_orphans"
@@ -81,7 +83,9 @@ _PROCEDURES = {
     "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
     "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
 }
-"""The two result columns of each Iceberg procedure that contain the number of old files and the number of new files."""
+"""A mapping from Iceberg procedure to two of its result columns: the number of old files and the number of new
+files.
+"""
 
 
 class MaintenanceError(LakeError):
@@ -93,9 +97,10 @@ class TableMaintenance:
     """The result of maintaining a table.
 
     `rewritten` maps each kind of files to the number of old files and the number of new files. `expired` is the number
-    of expired snapshots, `deleted` is the number of files deleted with them, and `orphans` is the number of deleted
-    files that no snapshot named. `names` are the removed branches and tags. `overtaken` lists the procedures that other
-    commits interrupted in every attempt; `by_spark` lists the procedures that Spark ran.
+    of expired snapshots, `deleted` is the number of files that were deleted together with these snapshots, and
+    `orphans` is the number of deleted files that no snapshot named. `names` are the removed branches and tags.
+    `overtaken` lists the procedures that other commits interrupted in every attempt; `by_spark` lists the procedures
+    that Spark ran.
     """
 
     table: str
@@ -153,7 +158,8 @@ def maintain(
 
     for need in plan.needs:
         maintain_table(lake, need.table, need)
-    # When the commits of a table are archived for the first time, the archive table is created, so maintain it here.
+    # The archive table is created when the commits of a table are archived for the first time. The plan does not
+    # contain a new archive table, so maintain it here.
     known = {need.table.name for need in plan.needs}
     for table in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         maintain_table(lake, table)
@@ -251,7 +257,7 @@ class _Table:
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
     def _try(self, what: str, work: Callable[[], Any]) -> Any:
-        """Return the result of `work`. Return None if other commits interrupted all `TRIES` attempts."""
+        """Call `work` and return its result. Return None if other commits interrupted all `TRIES` attempts."""
         for _ in range(TRIES):
             try:
                 return work()
@@ -283,7 +289,10 @@ class _Table:
 
 
 def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
-    """Return the rewrites that a table needs. A rewrite consists of a kind of files, a procedure, and its arguments."""
+    """Return the rewrites that a table needs.
+
+    Each rewrite is a tuple: the kind of files, the name of the procedure, and the procedure's arguments.
+    """
     steps = []
     if upkeep.rewrites or upkeep.applies:
         order = "strategy => 'sort', " if upkeep.sorted else ""

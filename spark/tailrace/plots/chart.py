@@ -31,7 +31,7 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 _RIM: dict[str, Any] = {"stroke": "white", "strokeWidth": 3.5, "strokeJoin": "round"}
 _TEXT, _TIP = alt.Text("text:N"), alt.Description("tip:N")
 _ROWS = ("boxes", "lines", "labels", "dots", "produced", "far_boxes", "far_dots")
-"""The names of those fields of `Scene` whose rows the chart's marks draw."""
+"""The names of the fields of `Scene` that contain the rows for the chart's marks."""
 
 
 def svg(plot: PanePlot) -> str:
@@ -47,8 +47,8 @@ def svg(plot: PanePlot) -> str:
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
             if clip := re.search(r"clip\d+", mark.get(name, "")):
-                # Vega numbers the clip paths of all charts in one sequence. Renumber this chart's clip paths, so that a
-                # plot always gives the same page.
+                # Vega numbers the clip paths of all charts in one sequence. Renumber this chart's clip paths, so that
+                # the same plot always produces the same page.
                 number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
                 mark.set(name, mark.get(name, "").replace(clip[0], number))
         tip = mark.get("aria-label", "")
@@ -69,7 +69,8 @@ def png(plot: PanePlot, scale: float) -> bytes:
 
 def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
     specification = chart.to_dict(validate=validate)
-    # Add the rows to the finished specification, because altair would copy all rows with each chart.
+    # Add the rows only to the finished specification. If the rows were in the charts, altair would copy all rows with
+    # each chart.
     specification["datasets"] = {name: list(getattr(laid, name)) for name in _ROWS}
     specification["datasets"]["edges"] = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
     # Add the configuration here, because altair's schema lacks Vega's setting that stacks legends vertically.
@@ -214,7 +215,7 @@ def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
 
 
 def _plain_instants(part: Any) -> Any:
-    """Replace with a number each expression that the compiler wrote for an instant.
+    """Convert each expression that Vega-Lite's compiler generated for an instant to a number.
 
     Vega's interpreter cannot evaluate such an expression. If a list (the domain of a scale) has such expressions next
     to other entries, the expressions are dropped, because the other entries contain the same values.

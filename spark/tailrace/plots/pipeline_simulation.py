@@ -41,8 +41,8 @@ class PipelineSimulation(Simulation[Pipeline]):
     def bundles(self) -> Epochs:
         """The epochs of the last stage's input.
 
-        If there is an earlier stage, the records of these epochs are the panes of the earlier stage; otherwise they are
-        the records of the source.
+        If the pipeline has several stages, the records of these epochs are the panes of the stage before the last. If
+        the pipeline has only one stage, the records are the records of the source.
         """
         earlier = self.definition.earlier
         if earlier is None:

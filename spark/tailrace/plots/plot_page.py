@@ -34,7 +34,7 @@ def render(plot: PanePlot) -> str:
     """Render a self-contained page with title, facts, chart, reading instructions and tables.
 
     The page loads nothing and runs no scripts. If the plot has no panes and no records, a sentence replaces the chart.
-    All text is escaped. The same plot always gives the same page.
+    All text is escaped. The same plot always produces the same page.
 
     Raises:
         PlotMissingError: the extra `plot` is not installed.

@@ -38,9 +38,10 @@ LINES = ("watermark", "ideal watermark: no skew")
 
 @dataclass(frozen=True)
 class Scene:
-    """The layout of a plot that the module `chart` draws.
+    """The layout of a plot. The module `chart` draws the layout.
 
-    `far` names the rows above the axis's break, latest first; `far_note` states how much later these rows are.
+    `far` contains the names of the rows above the axis's break, latest first. `far_note` is a text that states how much
+    later these rows are.
     """
 
     x: tuple[float, float]
@@ -119,8 +120,8 @@ def _break(plot: PanePlot) -> datetime:
 
     The break is at the first long gap after at least 60% of the panes and records. A gap is long if it is more than one
     and a half times as long as the whole time before the gap. Panes of backfills are not counted, because a backfill
-    may fire more panes for a key than the stream did. If there is nothing else to count, panes of backfills are
-    counted.
+    may fire more panes for a key than the stream did. If there are no other panes and no records, panes of backfills
+    are counted.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(

@@ -1,4 +1,6 @@
-"""Simulate a definition: the reference execution runs it on a sample, so that people can check it before deployment.
+"""Simulate a definition on a sample of records, so that people can check the definition before deployment.
+
+The reference execution computes the result.
 
 A simulation needs neither Spark nor a lake.
 """

@@ -98,7 +98,7 @@ class MaintainJob(Job):
 
 
 class StreamJob(Job):
-    """A stream of definitions that read one log; the log's records come from a folder or a topic.
+    """A stream that computes definitions from one log. The log's records come from a folder or a topic.
 
     Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
     seconds; `per_epoch` is the maximum number of files or records in an epoch.
@@ -177,7 +177,10 @@ BEHIND = "behind"
 
 
 class JobOutcome(Result):
-    """The result of a run for one stage, as in `tailrace backfill --json`. `range` is a range of window timestamps."""
+    """The result of a run for one stage, in the format of `tailrace backfill --json`.
+
+    `range` is a range of window timestamps.
+    """
 
     pipeline: str
     range: tuple[str, str]
@@ -223,7 +226,10 @@ class JobOutcome(Result):
 
     @classmethod
     def all_of(cls, data: Mapping[str, Any]) -> list[JobOutcome]:
-        """Read a run's outcomes, in order, from the data of `as_data`. Raises `RunnerError` if the data is invalid."""
+        """Read a run's outcomes, in order, from the data that `as_data` returned.
+
+        Raises `RunnerError` if the data is invalid.
+        """
         last = {name: value for name, value in data.items() if name not in ("earlier", BEHIND)}
         try:
             return [cls.model_validate(one) for one in (*data.get("earlier", ()), last)]
@@ -252,9 +258,10 @@ class Runner(Protocol):
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start a stream, unless it is already running, and return its state. The stream outlives the calling process.
 
-        A stream that `stop_stream` has ended stays stopped until this method is called with `anew`. If `anew` is True,
-        a running stream is also restarted. Raises `RunnerError` if the stream cannot be started, or if the stream last
-        ended for a reason that a restart does not fix: wrong arguments, or another stream that has the lease.
+        A stream that `stop_stream` has ended stays stopped until this method is called with `anew=True`. If `anew` is
+        True and the stream is running, the stream is restarted. Raises `RunnerError` if the stream cannot be started,
+        or if the stream last ended for a reason that a restart does not fix: wrong arguments, or another stream that
+        has the lease.
         """
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:

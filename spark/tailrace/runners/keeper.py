@@ -57,7 +57,10 @@ class Keeper:
     environment: Mapping[str, str]
 
     def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> StreamState:
-        """Start the stream unless it is running, and return its state. Raises `RunnerError` as `Runner.stream` does."""
+        """Start the stream unless it is running, and return its state.
+
+        Raises `RunnerError` in the same cases as `Runner.stream`.
+        """
         if anew:
             self.end(tell)
         with self._lock(patient=True) as lock:
@@ -221,7 +224,11 @@ def _write(file: Path, state: Mapping[str, Any]) -> None:
 
 
 def keep(place: Path, command: Sequence[str]) -> int:
-    """Run a stream to its end, forward signals to it, and record the reason for its end; return its exit status."""
+    """Run a stream to its end, and return the stream's exit status.
+
+    The signals SIGTERM and SIGINT to this process are forwarded to the stream. The reason why the stream ended is
+    recorded.
+    """
     out, state = place.with_suffix(".out"), place.with_suffix(".json")
     start = out.stat().st_size if out.exists() else 0
     # The stream's process inherits the open lock file, so the stream also holds the lock.

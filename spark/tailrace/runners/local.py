@@ -51,7 +51,7 @@ _ENDING = 20.0
 """The maximum time in seconds that a worker has to end its runs when it is stopped."""
 
 _TRIES = 5
-"""The maximum number of workers to which a run is sent in turn, if each worker refuses because it is about to end."""
+"""The maximum number of attempts to send a run to a worker. A worker that is about to end refuses the run."""
 
 
 class Local(LocalStreams):
@@ -74,7 +74,10 @@ class Local(LocalStreams):
         return JobOutcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome] | None:
-        """Run a backfill in this process; return None if the backfill needs Spark or more space than DuckDB has."""
+        """Run a backfill in this process.
+
+        Returns None if the backfill needs Spark, or if it needs more memory and disk space than DuckDB may use.
+        """
         from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
@@ -196,7 +199,10 @@ class Local(LocalStreams):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """The environment variables of this process and its settings. All paths in the settings are absolute."""
+        """The environment variables for a new process: the variables of this process, and variables for the settings.
+
+        All paths in the settings are absolute.
+        """
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
         return os.environ | {

@@ -1,4 +1,4 @@
-"""Build the link or the command with which a user starts a backfill: a page in Airflow, or the command line."""
+"""Build the command that starts a backfill, and the address of an Airflow form for the same backfill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def airflow_address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """The command that backfills a range, and the address of a form with the range filled in (None without Airflow).
+    """The command that backfills a range, and the address of a form in which the range is filled in.
+
+    The address is None if no Airflow server is known.
 
     The form is a page that Tailrace adds to Airflow, because the fields of Airflow's *Trigger* form cannot be filled in
     from an address.
@@ -45,7 +47,7 @@ class Remedy:
 
 
 def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -> Remedy:
-    """Return the command that backfills a range of a definition and, if `airflow` is given, the form's address.
+    """Return the command that backfills a range of a definition and, if `airflow` is given, the address of a form.
 
     >>> found = remedy("pipelines/a b.py", "hourly", TimeRange(0, 3_600_000_000), "http://127.0.0.1:8080")
     >>> found.command

@@ -35,8 +35,9 @@ class BoundedConnection(H11Protocol):
     """A connection that is closed when it exceeds the limits.
 
     If too many connections are open, the server closes a silent connection to make room for a new connection. The
-    server selects the client address that has the most silent connections. The server closes the connection from this
-    address that has been silent the longest. Silent connections can therefore not keep a visitor out.
+    server selects the client address that has the most silent connections. Among the connections of this client
+    address, the server closes the connection that has been silent the longest. Silent connections therefore cannot keep
+    a visitor out.
     """
 
     def __init__(self, *args: Any, limits: Limits, **named: Any) -> None:

@@ -52,9 +52,10 @@ def is_local(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """The access rules: the host names that requests may use, and the token (None if no token is required).
+    """The access rules: the host names that a request's `Host` header may contain, and the token.
 
-    If `any_address` is True, requests may also use any IP address as the host name.
+    The token is None if no token is required. If `any_address` is True, the `Host` header may also contain any IP
+    address.
     """
 
     names: frozenset[str]
@@ -100,17 +101,22 @@ class Access:
         return hmac.new((self.token or "").encode(), b"tailrace serve", hashlib.sha256).hexdigest()
 
     def knows(self, token: str) -> bool:
-        """Return True if `token` is the server's token; the comparison takes constant time."""
+        """Return True if `token` is the server's token. The comparison takes constant time."""
         return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
     def recognises(self, cookie: str) -> bool:
-        """Return True if the cookie proves an earlier visit with the token; the comparison takes constant time."""
+        """Return True if the cookie proves that the browser has sent the token before.
+
+        The comparison takes constant time.
+        """
         return hmac.compare_digest(cookie.encode(), self.cookie_value.encode())
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A wrapper that checks, in this order, the method, host, query length and token of each request.
+    """A wrapper around the application.
+
+    The wrapper checks the method, host, query length and token of each request, in this order.
 
     `cookie` is the name of the cookie that stands in for the token.
     """

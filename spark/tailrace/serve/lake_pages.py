@@ -55,7 +55,10 @@ class ServedDefinitions:
 
 
 def environment() -> jinja2.Environment:
-    """Create the templates' environment: it escapes all values and raises an error for an undefined name."""
+    """Create the Jinja environment for the templates.
+
+    The environment escapes all values and raises an error for an undefined name.
+    """
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("tailrace.serve"),
         autoescape=True,
@@ -71,7 +74,9 @@ def environment() -> jinja2.Environment:
 
 
 def heat(count: int, most: int) -> int:
-    """Return the colour intensity of a cell, from 0 to 5: its count relative to the largest count in the same line.
+    """Return the colour intensity of a cell as a number from 0 to 5.
+
+    The intensity grows with the cell's count, relative to the largest count in the same line.
 
     >>> heat(0, 10), heat(1, 1000), heat(10, 10)
     (0, 1, 5)
@@ -128,7 +133,10 @@ class LakePages:
         return found
 
     def warm(self) -> None:
-        """Read the state of every stage before the first request. Errors are ignored, because the pages report them."""
+        """Read the state of every stage before the first request.
+
+        Errors are ignored, because the pages report these errors later.
+        """
         with suppress(Exception), self.reader.session() as session:
             for stage in self.served.stages.values():
                 self.states.of(session, stage)
@@ -205,7 +213,7 @@ class LakePages:
         )
 
     def plot(self, request: Request) -> Response:
-        """Return the plot of one window of a key as JSON, for the script that draws it."""
+        """Return the plot of one window of a key as JSON, for the script that draws the plot."""
         from tailrace.plots.chart import vega
 
         plot = self._story(request).plot(request.query_params.get("value"))
@@ -222,7 +230,9 @@ class LakePages:
         return found
 
     def late(self, request: Request) -> Response:
-        """Show the ranges of late records that are in no answer, and the backfills that would include these records."""
+        """Show the event-time ranges with late records that are in no answer, and the backfills that would add these
+        records.
+        """
         stage, page = self._stage(request), _page_of(request)
         if not stage.repairs_late:
             raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
@@ -340,7 +350,10 @@ def _page_of(request: Request) -> int:
 
 
 def _number(request: Request, name: str) -> int | None:
-    """Return a whole number from the query string, or None if the parameter is missing or has any other value."""
+    """Return a whole number from the query string.
+
+    Returns None if the parameter is missing or is not a non-negative whole number of at most 18 digits.
+    """
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 

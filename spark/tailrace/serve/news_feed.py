@@ -1,4 +1,4 @@
-"""Notify open pages of changes to the tables with server-sent events; all pages share one poll of the catalog."""
+"""Use server-sent events to notify open pages when tables change. All pages share one poll of the catalog."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ class Failures:
         return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
 
     def expected(self, request: Request, error: TailraceError) -> Response:
-        """Respond to an error in the lake or in the address with the error's message, which names the remedy."""
+        """Return a page that shows the message of an error in the lake or in the address. The message names the
+        remedy.
+        """
         status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
         return self.page(status, value_text(str(error), LONGEST))
 
@@ -136,7 +138,8 @@ class Failures:
 def _warm_pictures() -> None:
     """Load the drawing libraries in advance, because loading them later would delay a plot by about a second.
 
-    If drawing is impossible, the error is ignored here, and the page reports it later.
+    If drawing is not possible, for example because a library is missing, the error is ignored here. The page with the
+    plot reports the error later.
     """
     with suppress(TailraceError):
         from tailrace.plots.chart import vega

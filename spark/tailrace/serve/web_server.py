@@ -37,7 +37,7 @@ class Listener:
 
 
 def listen(host: str, port: int) -> Listener:
-    """Listen at an address; port 0 selects any free port. Raises `ListenError` if this is not possible."""
+    """Listen at an address; port 0 selects any free port. Raises `ListenError` if the server cannot listen there."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -82,7 +82,7 @@ def serve(app: ASGIApp, at: Listener, started: Callable[[], None] = lambda: None
         http=cast(type[asyncio.Protocol], partial(BoundedConnection, limits=limits or Limits())),
         timeout_graceful_shutdown=1,
     )
-    # Ctrl-C is the normal way to stop the server; after closing the open pages, uvicorn raises `KeyboardInterrupt`
-    # again.
+    # After Ctrl-C, uvicorn closes the open pages and then raises `KeyboardInterrupt`. Ctrl-C is the normal way to stop
+    # the server, so the exception is not an error.
     with closing(at.socket), suppress(KeyboardInterrupt):
         _Server(config, started).run(sockets=[at.socket])

@@ -1,11 +1,11 @@
 """Send lineage (which data a run reads and writes) as OpenLineage events.
 
-A stream is one run of a job, with the events START, then RUNNING at intervals, then COMPLETE or FAIL. A backfill is one
-run per stage, with the event START when the backfill gets its generation, and then COMPLETE, FAIL, or (if the backfill
-gave way to a newer run) ABORT. The settings of the OpenLineage client determine where events are sent (OPENLINEAGE_URL,
-OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without these settings, no events are sent. A separate thread sends
-the events. The first failure to send an event is reported. No run waits for lineage or fails because of lineage. Needs
-the extra `observe` (openlineage-python).
+A stream is reported as one run of a job. The stream's events are START, then RUNNING at intervals, then COMPLETE or
+FAIL. A backfill is reported as one run for each stage. The event START is sent when the backfill gets its generation.
+The last event of a backfill is COMPLETE, FAIL, or (if the backfill gave way to a newer run) ABORT. The settings of the
+OpenLineage client determine where events are sent (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...);
+without these settings, no events are sent. A separate thread sends the events. The first failure to send an event is
+reported. No run waits for lineage or fails because of lineage. Needs the extra `observe` (openlineage-python).
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Lineage:
             raise missing_library("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
         self._events, self._facets = events, facets
         events.set_producer(PRODUCER)
-        # Silence the client, which would log every event that it cannot send; `warn` reports the first failure.
+        # Silence the client, which would otherwise log every event that it cannot send. Instead, `warn` reports the
+        # first failure.
         logging.getLogger("openlineage").setLevel(logging.CRITICAL)
         self.subject, self.every, self._warn = subject, every, warn
         self._client: Any = None

@@ -1,8 +1,8 @@
 """Metrics for Prometheus about a run's epochs, commits and backfills, served over HTTP or written to a file.
 
-The metrics need no work per record, because an epoch's numbers come from the epoch's report. Label values are names
-from a definition or a source (log, pipeline, table, partition) or words from a small fixed set, but never keys of
-records. Needs the extra `observe` (prometheus-client).
+Updating the metrics needs no work per record, because an epoch's numbers are taken from the epoch's report. Label
+values are names from a definition or a source (log, pipeline, table, partition) or words from a small fixed set, but
+never keys of records. Needs the extra `observe` (prometheus-client).
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Metrics:
             raise missing_library(
                 "metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error
             ) from None
-        # Do not export the time when each counter was created: these series say no more than the counters' first
-        # samples.
+        # Do not export the time when each counter was created, because the counter's first sample already shows this
+        # time.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
         self.registry = client.CollectorRegistry()
@@ -115,8 +115,8 @@ class Metrics:
     def write(self, path: Path) -> None:
         """Write the current metrics to a file, atomically.
 
-        If `path` is a folder, the file is named after the command and the log (for a stream) or the last stage (for a
-        backfill). Raises `OSError` if the file cannot be written.
+        If `path` is a folder, the file's name contains the command and a second name: the log's name for a stream, or
+        the last stage's name for a backfill. Raises `OSError` if the file cannot be written.
         """
         from prometheus_client import write_to_textfile
 

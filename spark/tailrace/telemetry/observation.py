@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observation:
-    """An observed run. Call `tell` with each event of the run, and set `stopped` if the run was told to stop."""
+    """An observed run. Call `tell` with each event of the run, and set `stopped` if the run was asked to stop."""
 
     tell: Watcher
     stopped: bool = False
@@ -55,7 +55,8 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.log_endpoint(endpoint.url)
-            # Notify the metrics before the logs, so that the metrics have already counted every epoch that is logged.
+            # Notify the watcher for metrics before the watcher for logs, so that the metrics already count an epoch
+            # when the epoch is logged.
             watchers.insert(0, metrics)
         if wants_lineage():
             from tailrace.telemetry.lineage import Lineage

@@ -37,7 +37,10 @@ OUTCOMES = ("changed", "untouched", "retracted")
 
 
 class ObserveMissingError(TailraceError, ImportError):
-    """Raised if a library for metrics, logs or lineage is not installed. The extra `observe` installs them all."""
+    """Raised if a library for metrics, logs or lineage is not installed.
+
+    The extra `observe` installs all these libraries.
+    """
 
 
 class ObserveError(TailraceError, ValueError):
@@ -102,7 +105,10 @@ class CheckpointRepair:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The event for the end of a run: by an error, by a request to stop, or because there was nothing left to do."""
+    """The event for the end of a run.
+
+    A run ends because of an error or a request to stop, or because all work is done.
+    """
 
     error: BaseException | None = None
     stopped: bool = False

@@ -1,4 +1,7 @@
-"""Serve Tailrace's pages in Airflow's API server. A page is for users who may see or trigger the page's DAG."""
+"""Serve Tailrace's pages in Airflow's API server.
+
+Each page is about one DAG, and requires a permission for that DAG.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tailrace.runners.jobs import LONGEST_REASON
 from tailrace.settings import Settings
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'self'"
-"""The content security policy of a page: only Airflow may frame it, and the page's script may call Airflow's API."""
+"""The content security policy of a page: only Airflow may show it in a frame, and its script may call Airflow's API."""
 
 
 def application() -> FastAPI:
@@ -53,7 +56,7 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
         .order_by(XComModel.timestamp.desc())
     )
     did = json.loads(value) if isinstance(value, str) else value
-    # The page has no scripts, and only Airflow may frame it.
+    # The page has no scripts, and only Airflow may show the page in a frame.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
     return HTMLResponse(result_page(did, str(run.state)), headers={"Content-Security-Policy": policy})
 
@@ -101,7 +104,7 @@ def _name(dag_id: str) -> str:
 
 
 def _prefix(request: Request) -> str:
-    """Return the path of these pages at the server's address."""
+    """Return the path prefix of Tailrace's pages at the address of Airflow's server."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Build the page with a run's result: the tab *What it did* of a run in Airflow."""
+"""Build the page for the tab *What it did*, which shows the result of a run in Airflow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A grid over event time, with lines for the stream, for the backfills, and for late records.
 
-DuckDB counts the rows and reads only two columns of the answers and of the late records. Files without a row in the
+To count the rows, DuckDB reads only a few columns of the answers and of the late records. Files without a row in the
 range are not opened.
 """
 
@@ -61,7 +61,10 @@ class EventGrid:
 
 
 def extent(session: Session, named: RowRelation, late: RowRelation | None) -> TimeRange | None:
-    """Return the event-time range of a stage's rows and late records, or None if there are no rows or records."""
+    """Return the range from the first to the last event time of a stage's rows and late records.
+
+    Returns None if no row and no late record has an event time before the end of time.
+    """
     found = _bounds(session, named) + ([] if late is None else _bounds(session, late))
     return TimeRange(min(found), max(found) + 1) if found else None
 
@@ -135,9 +138,10 @@ def _fill(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> t
 def _lines(
     counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Yield the lines of the streams' generations, and then a line for each backfill that computed many rows.
+    """Yield a line for each generation of a stream, and then the lines of the backfills.
 
-    At most `MOST_LINES` backfills have a separate line; all other backfills share one line.
+    The `MOST_LINES` backfills that computed the most rows have a separate line each. All other backfills share one
+    line.
     """
     by_generation = {run.generation: run for run in runs}
     backfills: list[GridLine] = []

@@ -1,8 +1,8 @@
 """Read a lake's tables for the pages with DuckDB; only a few pages read at the same time, each with a time limit.
 
-The process keeps an in-memory database, whose size is limited by `TAILRACE_MEMORY`, and the statistics of at most
-`TAILRACE_SERVE_FILES` files. pyiceberg uses the statistics to decide which files are read, and DuckDB reads only the
-columns that a query names.
+The process keeps an in-memory database, whose size is limited by `TAILRACE_MEMORY`. The process also keeps the
+statistics of at most `TAILRACE_SERVE_FILES` files in memory. pyiceberg uses the statistics to decide which files are
+read, and DuckDB reads only the columns that a query names.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Session:
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
-        """Yield the name of a relation that contains some columns of a table and is valid within the block.
+        """Yield the name of a relation that contains some columns of a table.
+
+        The relation is valid within the `with` block.
 
         `where` only skips whole files; the relation may contain rows that do not match `where`.
         """
@@ -155,7 +157,7 @@ class Session:
         return found
 
     def one(self, query: str, values: Sequence[object] = ()) -> dict[str, Any]:
-        """Run a query that has exactly one row, and return the row."""
+        """Run a query whose result has exactly one row, and return that row."""
         return self.all(query, values)[0]
 
     def known_as(self, name: str, rows: pa.Table) -> str:
@@ -182,9 +184,12 @@ def _cut(field: NestedField, prefix: str) -> str:
 
 
 def digest_of(names: Sequence[str], prefix: str = "") -> str:
-    """Return the SQL for a key's digest. Links contain the digest because a key may have any length and any characters.
+    """Return the SQL for a key's digest.
 
-    Each part of the key is preceded by its length, so that different keys never have the same text.
+    Links contain the digest because a key may have any length and any characters.
+
+    The digest is computed from a text that contains the length of each part of the key before the part. Different keys
+    therefore never have the same text.
     """
     texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)
     parts = (f"coalesce(strlen({text}) || ':' || {text}, '-')" for text in texts)

@@ -40,7 +40,10 @@ The query parameters are None if the window has no page.
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The records that a search found, with the outcomes of each record. `says` states why no record was found."""
+    """The records that a search found, and the outcomes of each record.
+
+    If no record was found, `says` is a message that states the reason.
+    """
 
     records: tuple[tuple[LandedRecord, tuple[Outcome, ...]], ...] = ()
     rejected: tuple[RejectedRecord, ...] = ()
@@ -63,7 +66,7 @@ def parse_wanted(text: str) -> Wanted:
 
 
 def search(session: Session, stage: Definition, text: str) -> SearchResult:
-    """Find the records that match a search text in a stage's logs, and the outcomes of each record.
+    """Search a stage's logs for the records that match a text, and find the outcomes of each of these records.
 
     A record has one outcome in each definition that processes the record.
     """
@@ -88,7 +91,8 @@ def search(session: Session, stage: Definition, text: str) -> SearchResult:
 def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
     """Read the rows at a position in a source with DuckDB.
 
-    Statistics exclude few files from this search, because nearly every file of a log has a row with a small offset.
+    This search can skip only a few files because of their statistics: nearly every file of a log has a row with a small
+    offset.
     """
     source = str(asked.source)
     with session.relation(table, where) as name:

@@ -102,9 +102,9 @@ def _window_changes(
 
 
 def _packed(items: Sequence[str]) -> str:
-    """Return the SQL of a struct of a row's values.
+    """Return the SQL expression that packs a row's values into a struct.
 
-    The struct also contains the pane's index, because SQL allows no empty struct.
+    The struct also contains the index of the row's pane, because DuckDB allows no empty struct.
     """
     fields = [f"{name} := {value}" for value, _, name in (item.rpartition(" AS ") for item in items)]
     return f"struct_pack({', '.join(['_index := pane_index', *fields])})"

@@ -1,7 +1,7 @@
 """Format table values for a page: cut long values, and replace characters that hide or reverse other text.
 
-Templates escape all values. This module handles what escaping does not: very long texts, invisible characters, and
-characters that change the direction of the surrounding text.
+Templates escape all values. This module handles three problems that escaping does not solve: very long texts, invisible
+characters, and characters that change the direction of the surrounding text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The state of each stage: watermark, partitions that hold it back, epochs, windows, late records, and runs."""
+"""The state of each stage: watermark, partitions that hold the watermark back, epochs, windows, late records, and
+runs.
+"""
 
 from __future__ import annotations
 
@@ -120,8 +122,8 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 def late_state(session: Session, stage: Definition) -> LateReport | None:
     """Report on a stage's late records.
 
-    Returns None if this kind of stage has no report on late records, or if the stage has no tables with the current
-    definition.
+    Returns None if late records are not repaired for this kind of stage. Also returns None if the stage's tables do not
+    exist or belong to another definition.
     """
     lake = session.lake
     if not stage.repairs_late or not lake.has(ledger_name(stage.name)):
@@ -134,7 +136,9 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
 
 
 def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group the late records of a ledger with DuckDB; the groups are the same as in `late_records.group_late_rows`."""
+    """Use DuckDB to group the late records of a ledger. The groups are the same as in
+    `late_records.group_late_rows`.
+    """
     items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
     with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
         counts = "count(*) AS count_all, max(behind) AS behind_max"

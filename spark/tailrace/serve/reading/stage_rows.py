@@ -149,7 +149,10 @@ def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
 
 @contextmanager
 def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[RowRelation | None]:
-    """Yield a relation of the records that were too late for a definition; None if there is no such relation."""
+    """Yield a relation of the records that were too late for a definition.
+
+    Yields None if the ledger does not exist or has no column for the event time.
+    """
     ledger = session.lake.find(ledger_name(name))
     timed = SPAN[1] if windowed else PANE_TIME
     if ledger is None or timed not in ledger.schema().column_names:

@@ -1,4 +1,4 @@
-"""The history of a window of one key: its panes in order, its late records, its records, and a plot of the history."""
+"""The history of one window of a key: the window's panes in order, its records and late records, and a plot."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _drawn_value(value: object) -> Value:
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
     """Read the history of a window; return None if the ledger has no row for the window. `key` is the key's digest.
 
-    If windows merge, the history also includes the panes of the key's windows that touch this window.
+    If windows merge, the history also includes the panes of those windows of the same key that touch this window.
     """
     ledger = session.lake.table(ledger_name(pipeline.name))
     there = ledger.schema().column_names
@@ -182,7 +182,7 @@ def _order_panes(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple
 def _records(
     session: Session, pipeline: Pipeline, window: TimeRange, key: str, late: Sequence[LedgerLate]
 ) -> tuple[PlotRecord, ...] | None:
-    """Read the log's records of the window; return None if the log alone does not determine these records.
+    """Read the records of the window from the log; return None if the log alone does not determine these records.
 
     The records of a session are all records of the key within the session's bounds, because any record within the
     bounds would have been merged into the session.
