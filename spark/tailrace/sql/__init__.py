@@ -1,1 +1,1 @@
-"""Write a definition's step, ledger rows and answers as SQL. All engines share one dialect, Spark's."""
+"""Write a definition's step, ledger rows and answers as SQL, in one dialect for all engines: Spark's dialect."""

@@ -1,6 +1,6 @@
-"""Write parts that many queries share: first rows of groups, select lists, row comparisons, and overlapping windows.
+"""Write SQL parts that many queries share: first rows of groups, select lists, comparisons, and overlapping windows.
 
-Column names are passed as SQL writes them, quoted if necessary.
+The names of columns are passed to these functions as they are written in SQL: quoted if necessary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
 def islands(
     rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False, alone: str | None = None
 ) -> Query:
-    """Return the query that numbers the islands of overlapping windows within each group, in the column `island`.
+    """Return the query that adds the column `island`, which numbers each group's islands of overlapping windows.
 
     An island is a set of windows that overlap, directly or through other windows of the set (rule M2). `order` begins
     with the windows' starts. If `alike` is True, all windows have the same length. The previous window then has the

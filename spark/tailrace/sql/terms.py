@@ -1,4 +1,4 @@
-"""Write Spark SQL through the model's algebra: an algebraic term is the text of an SQL expression.
+"""Implement the model's algebra for Spark SQL: a term of the algebra is the text of an SQL expression.
 
 The queries are written once per definition. The queries do not contain the clock's values, but read these values from
 columns. So all epochs have the same queries, and Spark finds the code that it generated for a query in its cache.
@@ -20,11 +20,11 @@ from tailrace.sql import wide_numbers
 
 
 class Reading(str):
-    """A text in the common SQL, from which the names of the relations that it reads can be extracted."""
+    """A text in the common SQL. The names of the relations that the text reads can be extracted from the text."""
 
     @cached_property
     def reads(self) -> frozenset[Relation]:
-        """The relations, named by `new_relation`, that the text reads.
+        """The relations that the text reads, if their names were created by `new_relation`.
 
         >>> one = new_relation()
         >>> Query(f"SELECT * FROM ({all_of(one)}) JOIN rides").reads == {one}
@@ -40,7 +40,8 @@ class Query(Reading):
 class Relation(Reading):
     """The text that follows FROM in a query: the name of a table or view, or a query in brackets.
 
-    If the relation ends the query that uses it, the relation may also be a join, or end with a WHERE condition.
+    If no text follows the relation in the query, the relation may also be a join, or may have a WHERE condition at its
+    end.
     """
 
 
@@ -110,7 +111,7 @@ AGGREGATES = {
 
 
 def total(part: Part, of: str) -> str:
-    """Return the aggregate that merges one part of the accumulators of all rows in a group."""
+    """Return the aggregate that merges, over all rows in a group, one part of the accumulators."""
     if part.merge is Merge.HIGHEST:
         return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
@@ -130,7 +131,7 @@ def whole_total(part: Part, of: str) -> str:
 
 
 def _highest(part: Part, of: str) -> str:
-    """Return the aggregate for the highest values in a group's lists: the values with the maximum in the field `by`."""
+    """Return the aggregate that selects the values with the maximum in the field `by` from all lists in a group."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({sorted_list(found, part.type)} AS {part.type})"
@@ -195,8 +196,8 @@ class Sql:
         return f"{_TRIED[by]}({a}, {b})" if type == "bigint" else f"CAST(({a} {by} {b}) AS {type})"
 
     def floored(self, a: Term, by: int) -> Term:
-        # DIV rounds towards zero, so negative quotients are corrected by 1. Subtracting the remainder before the
-        # division would overflow at the lower end of the range.
+        # DIV rounds towards zero, so 1 is subtracted from a quotient that was rounded up. Subtracting the remainder
+        # before the division would overflow at the lower end of the range.
         return f"({a} DIV {by}L - IF({a} % {by}L < 0L, 1L, 0L))"
 
     def converted(self, a: Term, type: str) -> Term:
@@ -322,9 +323,9 @@ class Sql:
         return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), {wide_numbers.rank(share, f'SIZE({a})')})"
 
     def _roomy(self, term: Term, type: str) -> Term:
-        """Cast a term of a sum to a type that leaves room for a 39th digit.
+        """Cast a term of a sum to a decimal type with so much room that Spark does not round the sum.
 
-        Otherwise, Spark would round away the last decimal of the sum.
+        Without the cast, Spark would round away the last decimal of the sum, to make room for a 39th digit.
         """
         roomy = wide_numbers.roomy_type(type)
         return term if roomy == type else f"CAST({term} AS {roomy})"
@@ -338,7 +339,10 @@ _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Return the merge of two sorted lists; if one list is empty, as is usual, return the other list unchanged."""
+    """Return the merge of two sorted lists.
+
+    Usually one list is empty, and the merge is then the other list, unchanged.
+    """
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 

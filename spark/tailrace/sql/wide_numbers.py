@@ -2,7 +2,8 @@
 
 If a number has more than 38 digits, the number is written out as text, and the text is cast to the result's type.
 Writing a number as text is slow, so numbers are written as text only if necessary. Every engine casts a text to the
-closest double. DuckDB's own conversion to a double is inexact for decimals with more digits than a double has.
+closest double. DuckDB's direct conversion of a decimal to a double is inexact if the decimal has more digits than a
+double.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def real(a: str, type: str) -> str:
     written = f"CAST(CAST({a} AS string) AS double)"
     if parts[0] - parts[1] == 0 or parts[1] > 22:
         return written
-    # Up to this limit, a double exactly represents both the number's digits as an integer and the power of ten that
-    # divides this integer.
+    # Up to this limit, a double exactly represents the number's digits, read as an integer. A double also exactly
+    # represents the power of ten by which this integer is divided.
     last = min(Decimal(2**53), Decimal(10) ** parts[0] - 1).scaleb(-parts[1])
     return f"IF({_within(a, last, type)}, CAST({a} AS double), {written})"
 
@@ -85,7 +86,7 @@ def joined(high: str, low: str, unit: int, type: str) -> str:
 
 
 def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
-    """Return two sums of digits, `high` and `low`, in a canonical form.
+    """Return the parts `high` and `low` of a number in a canonical form; the two given parts are sums of digits.
 
     If the lower part can hold the whole number, the upper part is zero, and the lower part is the number. Otherwise,
     the two parts are the number's upper and lower digits.
@@ -120,7 +121,10 @@ def _levelled(high: str, low: str, unit: int, type: str, text: str) -> str:
 
 
 def _digits(unit: int, scale: int) -> str:
-    """Return the text of the number whose parts are `_above` and `_below`; both parts have the same sign."""
+    """Return the SQL term that writes, as text, the number with the parts `_above` and `_below`.
+
+    Both parts must have the same sign.
+    """
     last = f"RIGHT(LPAD(REPLACE(CAST(ABS(_below) AS string), '.', ''), {_DIGITS}, '0'), {unit})"
     number = f"LPAD(CONCAT(CAST(ABS(_above) AS string), {last}), {_DIGITS}, '0')"
     if scale:
@@ -137,14 +141,14 @@ def narrow(a: str) -> str:
 def beyond(a: str) -> str:
     """Return a whole number of up to 38 digits if it does not fit a bigint; return null if it fits.
 
-    Comparing the number with the bounds of a bigint is faster than trying to convert it.
+    It is faster to compare the number with the bounds of a bigint than to try the conversion.
     """
     low, high = (decimal(end, WHOLE) for end in (-(2**63), 2**63 - 1))
     return f"IF({a} BETWEEN {low} AND {high}, CAST(NULL AS {WHOLE}), {a})"
 
 
 def centred(n: str, total: str, squares: str, high: str, unit: int) -> str:
-    """Return the double closest to n times the sum of squares minus the square of the total.
+    """Return the double closest to `n * s - total * total`, in which `s` is the sum of squares.
 
     The sum of squares is given in two parts, `squares` and `high`.
     """
@@ -152,28 +156,28 @@ def centred(n: str, total: str, squares: str, high: str, unit: int) -> str:
     about = f"CAST({n} AS double) * (CAST({squares} AS double) + CAST({high} AS double) * CAST({unit_} AS double))"
     whole = f"CAST({squares} + CAST({high} * {unit_} AS {WHOLE}) AS {WHOLE})"
     exact = f"CAST(CAST({n} * {whole} AS {WHOLE}) - CAST({total} * {total} AS {WHOLE}) AS {WHOLE})"
-    # The square of the total is at most n times the sum of squares. An estimate of the larger product as a double shows
-    # whether both products fit 38 digits.
+    # The square of the total is at most n times the sum of squares. The larger product is therefore estimated as a
+    # double. The estimate shows whether both products fit 38 digits.
     small = f"{about} < CAST('1e37' AS double)"
     return f"IF({small}, {real(exact, WHOLE)}, {_written_out(n, total, squares, high, unit)})"
 
 
 def rank(share: float, count: str) -> str:
-    """Return the rank, counted from 1, such that `share` of all values are not greater than the value with the rank.
+    """Return the smallest rank, counted from 1, such that at least `share` of all values are at or before it.
 
     The rank is 1 if there are no values.
     """
     scale = max(0, -int(exact(share).as_tuple().exponent))
     if scale > 27:
-        # A share with more than 27 decimals is so small that it is less than one value of even the longest possible
-        # list.
+        # A share with more than 27 decimals is so small that this share of the longest possible list is less than one
+        # value.
         return "1"
     part = decimal(exact(share), f"decimal({max(scale, 1)},{scale})")
     return f"GREATEST(1, CAST(CEIL({part} * CAST({count} AS decimal(10,0))) AS int))"
 
 
 def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
-    """Compute `centred` by long multiplication: multiply the low limbs, the mixed limbs, and the high limbs."""
+    """Return the term that computes `centred` by long multiplication of limbs, from the lowest to the highest."""
     of = f"ABS({total})"
     highs = f"CAST({high} * {decimal(10 ** (unit - _LIMB), WHOLE)} + {_over(squares)} AS {WHOLE})"
     lowest = f"CAST({n} * {_rest(squares)} - {_rest(of)} * {_rest(of)} AS {WHOLE})"
@@ -185,18 +189,18 @@ def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
 
 
 def _rest(a: str) -> str:
-    """Return the lowest limb of a whole number. The limb is never negative, even if the whole number is negative."""
+    """Return the lowest limb of an integer. The limb is never negative, even if the integer is negative."""
     limb = decimal(10**_LIMB, "decimal(19,0)")
     return f"CAST(({a} % {limb} + {limb}) % {limb} AS {WHOLE})"
 
 
 def _over(a: str) -> str:
-    """Return all limbs of a whole number except the lowest limb, as one number."""
+    """Return one number that consists of all limbs of an integer except the lowest limb."""
     return f"CAST(({a} - {_rest(a)}) * {decimal(Decimal(1).scaleb(-_LIMB), f'decimal({_LIMB},{_LIMB})')} AS {WHOLE})"
 
 
 def _let(name: str, value: str, text: str) -> str:
-    """Return a term that computes `text` with `name` bound to `value`, which is computed once.
+    """Return a term that computes `text`, in which `name` stands for `value`; `value` is computed only once.
 
     The name must not be the name of a column.
     """

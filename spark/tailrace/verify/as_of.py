@@ -36,9 +36,9 @@ _INSTANTS = {"window_start", "window_end", "waiting_since"}
 class AsOf:
     """The state of a stage at the end of the epoch of `clock`; `latest` is the last epoch of the ledger.
 
-    `windows` and `answers` are the numbers of open windows and of answers; if a key was given, only the windows and
-    answers of this key are counted. `first_windows` and `first_answers` are some of these windows and answers, as rows.
-    If all open windows and answers were stored in tables, `tables` names these tables.
+    `windows` is the number of open windows, and `answers` is the number of answers; if a key was given, only the
+    windows and answers of this key are counted. `first_windows` and `first_answers` are some of these windows and
+    answers, as rows. If all open windows and answers were stored in tables, `tables` names these tables.
     """
 
     clock: Clock
@@ -62,11 +62,11 @@ def as_of(
 ) -> AsOf:
     """Return the state of one stage at the end of an epoch, for one key or for all keys.
 
-    At most `rows` open windows and `rows` answers are returned: the windows that end earliest, and the answers of the
-    latest windows. The results of a backfill are included from the epoch up to which the backfill has read the log.
-    `keep` names a new table for all answers; the table for the open windows has the same name with `OPEN` appended.
-    Raises `ReplayError` if the ledger does not have the epoch, if the epoch's clock is no longer known, or if one of
-    the new tables cannot be created or already exists.
+    At most `rows` open windows and at most `rows` answers are returned: the windows that end earliest, and the answers
+    of the latest windows. A backfill's results are included if the backfill read the log up to this epoch or an earlier
+    epoch. `keep` names a new table for all answers; the table for the open windows has the same name with `OPEN`
+    appended. Raises `ReplayError` if the ledger does not have the epoch, if the epoch's clock is no longer known, or if
+    one of the new tables cannot be created or already exists.
     """
     recording = Recording(lake, pipeline)
     recording.check([epoch], fold=False)
@@ -113,7 +113,7 @@ def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
-    """Return SQL for the answers at the end of the epoch: the last pane of each window, unless it is a retraction."""
+    """Return SQL for the answers at the end of the epoch: each window's last pane, if it is not a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
     return Query(
@@ -122,7 +122,10 @@ def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
-    """Return an SQL clause `WHERE …` for the rows with the given key; the rows must have the alias `w`."""
+    """Return an SQL clause `WHERE …` that selects the rows with the given key.
+
+    The query must give the rows the alias `w`.
+    """
     types = key_columns(pipeline)
     schema = arrow_schema(types)
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))

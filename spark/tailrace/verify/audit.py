@@ -1,8 +1,8 @@
-"""Audit that every record is accounted for, and that the answers equal a batch's answers over the log (X6, L1, L2).
+"""Audit that every record is accounted for, and that the answers equal those of a batch over the log (X6, L1, L2).
 
-The audit counts and compares the tables' rows, on either engine. The audit assigns windows and combines values with the
-same code as the stream, but uses none of the stream's code for triggers, state or commits. Each kind of definition has
-a separate audit, with checks for its rows (`audit_of`).
+The audit runs on either engine; it counts and compares the rows of the tables. The audit assigns windows and combines
+values with the same code as the stream, but uses none of the stream's code for triggers, state or commits. Each kind of
+definition has a separate audit, with checks for its kinds of rows (`audit_of`).
 """
 
 from __future__ import annotations

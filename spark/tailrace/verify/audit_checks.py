@@ -103,7 +103,10 @@ class RowsAudit(ABC, Generic[D]):
             yield self._again(log, rows)
 
     def count_rows(self, relations: Mapping[str, str]) -> dict[str, int]:
-        """Count the rows of each relation with one query; the result also has the number of epochs."""
+        """Count the rows of each relation with one query for all relations.
+
+        The result also has the number of epochs.
+        """
         relations = {"records": self.log, "rejected": self.rejected_by_sources(), **relations}
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
@@ -144,7 +147,7 @@ class RowsAudit(ABC, Generic[D]):
     def _added(self, table: str) -> tuple[int, bool]:
         """Return the number of records that a table's commits added up to the audited epoch.
 
-        The second result is True if all commits of the table are known.
+        The second item of the result is True if all commits of the table are known.
         """
         history = commits(self.lake, table)
         # A commit that Tailrace did not make has no epoch among its properties, and is not counted.
@@ -154,7 +157,7 @@ class RowsAudit(ABC, Generic[D]):
     def rejected_check(
         self, rejected: Relation, again: Query, on: Mapping[str, str] = MappingProxyType(PLACE)
     ) -> Check:
-        """Check that the ledger's rejected records are exactly the records that the definition rejects, each once (X6).
+        """Check that the ledger has exactly the rejected records that the definition rejects, each once (X6).
 
         `rejected` is a relation of the ledger's rows for rejected records, and `again` is a query for the log's records
         that the definition rejects. `on` maps the columns of `rejected` that identify a record to the corresponding
@@ -166,7 +169,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def differences_check(self, name: str, text_: Query) -> Check:
-        """Check that a query of differences (`ComparedRows.differences`) has `same` in column `change` of every row."""
+        """Check that computed rows and held rows agree; `text_` is a query of `ComparedRows.differences`.
+
+        The rows agree if the column `change` is `same` in every row of the query's result.
+        """
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
@@ -231,7 +237,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
     def once_check(self, kinds: Mapping[str, Sequence[str]]) -> Check:
-        """Check that the ledger has no row twice; `kinds` maps each kind of row to the columns that identify a row."""
+        """Check that no row occurs twice in the ledger.
+
+        `kinds` maps each kind of row to the columns that identify a row.
+        """
         twice = {}
         for kind, by in kinds.items():
             of = f"FROM {self.rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
@@ -243,8 +252,8 @@ class RowsAudit(ABC, Generic[D]):
 def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[str, str]) -> int:
     """Count the rows that two relations have in common; `on` maps columns of `rows` to columns of `others`.
 
-    If a row occurs equally often in both relations, each occurrence is counted. If a row occurs more often in one
-    relation, none of its occurrences is counted.
+    If equal rows occur equally often in both relations, all these rows are counted. If equal rows occur more often in
+    one relation than in the other, none of these rows is counted.
     """
     renamed = ", ".join(f"{theirs} AS {ours}" for ours, theirs in on.items())
     counted = counted_rows(all_of(rows), Query(f"SELECT {renamed} FROM {others}"), on)

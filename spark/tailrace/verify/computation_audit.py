@@ -1,7 +1,7 @@
 """Audit a computation by counting: every record must be accounted for exactly once (X6).
 
-Every timer must have fired, been deleted, or be pending. Every record that was sent back into the computation must have
-been received once, in the next epoch, or still be in flight.
+Every timer must have fired, have been deleted, or still be pending. Every record that was sent back into the
+computation must have been received once, in the next epoch, or still be in flight.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ComputationAudit(RowsAudit[Computation]):
         yield self.order_check((*CLOCK, ONWARD))
 
     def _every_record(self, counts: dict[str, int]) -> Check:
-        """Check that each record of the log was processed, waits in the state, was too late, or was rejected."""
+        """Check that each record of the log was processed, is kept in the state, was too late, or was rejected."""
         name, log = "every record was taken, waits, or was left out", self.definition.log
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
@@ -75,7 +75,7 @@ class ComputationAudit(RowsAudit[Computation]):
         return Check(name, records == sum(parts), detail)
 
     def _counted_once(self, once: Once) -> Check:
-        """Check that the ledger has each claimed id once, and that the registry assigns the id to this computation."""
+        """Check that each claimed id occurs once in the ledger, and belongs to this computation in the registry."""
         claimant, shared_ = claimant_of(self.lake, self.definition), registry_lake(self.lake)
         rows = self.session.table(once.registry, equal("claimant", claimant), of=shared_)
         own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
@@ -92,7 +92,10 @@ _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
 
 
 def _looped(epoch: int) -> dict[str, str]:
-    """Return SQL terms that count the records of a computation's loop in its ledger; the keys are the counts' names."""
+    """Return SQL terms that count, in a computation's ledger, the records that the computation sent back to itself.
+
+    The keys of the returned dict are the names of the counts.
+    """
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",

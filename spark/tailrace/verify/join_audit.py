@@ -1,4 +1,4 @@
-"""Audit a join: its pairs must equal, each once, the pairs of a batch over the logs without late records (L1, X6)."""
+"""Audit a join: it must have, once each, exactly the pairs of a batch over the logs without late records (L1, X6)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ class JoinAudit(RowsAudit[Join]):
         return Check("a pair came in the epoch of its later record", apart == 0, detail)
 
     def _expected(self) -> Query:
-        """Return SQL for the pairs that the join should have; records that were too late are left out.
+        """Return SQL for the pairs that the join should have; pairs with a record that was too late are left out.
 
-        In a range that a run has recomputed, records that were too late are included if the run has read them.
+        In an event-time range that a run has recomputed, a pair with such a record is included if the run has read the
+        record.
         """
         less = {
             side: self.session.view(join_rows.not_late(self.definition, side, rows, self.rows))
@@ -101,10 +102,9 @@ class JoinAudit(RowsAudit[Join]):
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
 
     def _seen(self, side: str, less: Relation, last: int) -> Relation:
-        """Return the entries of a side that runs have read up to epoch `last`, and later entries that were in time.
+        """Return a side's entries that runs have read (up to epoch `last`), and later entries that were in time.
 
-        An entry was in time if it was not too late. A run reads the current rows of other definitions, which may
-        include corrections by earlier runs.
+        A run reads the current rows of other definitions, which may include corrections by earlier runs.
         """
         log = self.definition.side(side)
         rows = self.entries[side]
@@ -112,6 +112,6 @@ class JoinAudit(RowsAudit[Join]):
             rows = self._entries(log_records.rows_of_log(self.session, self.definition.log, self.epoch), side)
         if log.takes_back:
             return rows
-        # If a late record arrived after all runs, no run has put it into a pair.
+        # A late record that arrived after all runs is in no pair.
         since = Query(f"SELECT * FROM {less} WHERE _epoch > {last}L")
         return self.session.view(Query(f"SELECT * FROM {rows} WHERE _epoch <= {last}L UNION ALL {since}"))

@@ -1,10 +1,10 @@
-"""Replay a join: compute its rows from the logs and the recorded clocks, independently of the stream's work (rule L3).
+"""Replay a join: compute its rows from the logs and the recorded clocks, without using the stream's rows (rule L3).
 
 A pair is current from the epoch of its later record until one of its two records is retracted. A record without a
-partner is current from its own epoch, for as long as it has no partner. If the join waits for partners, the record is
-current only from the first epoch whose watermark shows that no partner can arrive in time. Whether a record is too late
-depends on the watermark before the record's epoch. So a few queries can recompute which rows every epoch output and
-retracted.
+partner is current from the record's own epoch, for as long as the record has no partner. If the join waits for
+partners, such a record is current only from the first epoch whose watermark shows that no partner can arrive in time.
+Whether a record is too late depends on the watermark before the record's epoch. So a few queries can recompute which
+rows every epoch output and retracted.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def replay_join(join: Join, lake: Lake, asked: ReplayRange) -> Replayed:
 
 @dataclass(frozen=True)
 class _Judged:
-    """The entries of each side of a join, divided into `good` entries and `late` entries.
+    """The entries of each side of a join, divided into `good` entries, which were in time, and `late` entries.
 
-    A good entry was current from epoch `_since` until epoch `_until`. For a late entry, `_came` is the epoch in which
-    it arrived, and `_before` is the watermark before this epoch.
+    A good entry was current from epoch `_since` until epoch `_until`. A late entry arrived in epoch `_came`; `_before`
+    is the watermark before this epoch.
     """
 
     good: Mapping[str, Relation]
@@ -111,7 +111,8 @@ def _lasting(join: Join, side: str, came: Relation) -> Query:
     columns, some = ", ".join(names), f"SUM({SIGN})"
     net = f"SELECT {columns}, _came, {some} AS _n FROM {came} GROUP BY {columns}, _came HAVING {some} <> 0"
     one_by_one = f"SELECT *, EXPLODE(SEQUENCE(1L, CAST(ABS(_n) AS bigint))) AS _one FROM ({net})"
-    # If several equal entries exist, any of these entries may be the retracted entry; the earliest entry is chosen.
+    # If several entries are equal, a retraction may mean any of these entries; the earliest of these entries counts as
+    # retracted.
     place = f"ROW_NUMBER() OVER (PARTITION BY {columns}, _n > 0 ORDER BY _came) AS _place"
     numbered = f"SELECT *, {place} FROM ({one_by_one})"
     given, taken = (f"(SELECT * FROM ({numbered}) WHERE _n {sign} 0)" for sign in (">", "<"))
@@ -141,17 +142,17 @@ def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Q
 
 
 def _told(join: Join, side: str, rows: Relation, clocks: Relation) -> Query:
-    """Return SQL that assigns a number to each entry on one side of a join.
+    """Return SQL for the entries of one side of a join, with a number for each entry in the column `_entry`.
 
-    From epoch `_since` on, the join may output the entry without a partner.
+    The column `_since` has the first epoch in which the join may output the entry without a partner.
     """
     numbered = f"SELECT *, ROW_NUMBER() OVER (ORDER BY _at) AS _entry FROM {rows}"
     if join.unmatched == "tell":
         return Query(numbered)
     complete = "window_end" if join.where is not None else f"LEAST(_at + {join.ahead(side) + 1}L, {END_OF_TIME}L)"
-    # Entries are sorted by due time and epochs by watermark, both in one descending order. In this order, the epochs
-    # before an entry are the epochs whose watermark has reached the entry's due time. The smallest of these epochs is
-    # the first epoch that has reached the due time.
+    # Entries are sorted by due time, and epochs by watermark, together in one descending order. In this order, the
+    # epochs that come before an entry are the epochs whose watermark has reached the entry's due time. The earliest of
+    # these epochs is the first epoch that has reached the due time.
     entries = f"SELECT _entry, {complete} AS _due, CAST(NULL AS bigint) AS _clock FROM ({numbered})"
     epochs = f"SELECT CAST(NULL AS bigint) AS _entry, _after AS _due, epoch AS _clock FROM {clocks}"
     done = f"SELECT *, MIN(_clock) OVER (ORDER BY _due DESC) AS _done FROM ({entries} UNION ALL {epochs})"

@@ -1,4 +1,4 @@
-"""Create new tables for a replay's rows, or for the state at the end of an epoch; either engine can fill the tables."""
+"""Create new tables for a replay's rows, or for the state at the end of an epoch; both engines can write the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.verify.recorded_epochs import ReplayError
 def check_new(lake: Lake, table: str, *more: str) -> None:
     """Check that new tables with the name `table` and with the names in `more` can be created.
 
-    Raises `ReplayError` if a name is not valid, or if a table has this name already.
+    Raises `ReplayError` if a name is not valid, or if a table with one of these names already exists.
     """
     if list(name_faults("", table)) or "__" in table:
         raise ReplayError(f"table {table!r}: expected a name of up to 63 lower-case letters, digits and single _")

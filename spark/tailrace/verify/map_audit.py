@@ -1,4 +1,4 @@
-"""Audit a map: each record must have output rows, be left out or be rejected, as in a batch over the log (X6, L1)."""
+"""Audit a map: as in a batch over the log, each record must have output rows, be left out, or be rejected (X6, L1)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ class MapAudit(RowsAudit[Map]):
         )
 
     def _failed_as_streamed(self) -> Relation:
-        """Return the records that the stream has rejected.
-
-        The stream has not read later corrections of these records.
-        """
+        """Return the records that the stream has rejected, without corrections that the stream has not read."""
         assert self.failed is not None
         if self.definition.log.landed:
             return self.failed

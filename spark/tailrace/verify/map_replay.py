@@ -1,4 +1,4 @@
-"""Replay a map: apply its steps to the records of recorded epochs, and compare the rows with the ledger's (law L3).
+"""Replay a map: apply its steps to the records of recorded epochs, and compare the rows with the ledger (law L3).
 
 A map has no state between epochs, so one query computes the rows of all epochs, on either engine. Each computed row is
 compared with the ledger's rows for the same record.

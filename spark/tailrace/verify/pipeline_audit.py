@@ -37,8 +37,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         super().__init__(definition, session, head)
         self.pipeline, self.first = definition, definition.stages[0]
         self.answering = answering(session, definition)
-        # A generation that was built for a later stage has no results of earlier backfills, and is audited like a
-        # streamed generation.
+        # If a generation was built for a later stage, the generation does not contain results of earlier backfills. It
+        # is therefore audited as if a stream had written it.
         later = self.first is not definition
         self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
         with closing(session.follower(definition, "audit")) as follower:
@@ -48,8 +48,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
         yield from (*self.landing_checks(counts), self.order_check())
         window = [*key_names(self.pipeline), *SPAN, "generation", "epoch"]
-        # Check that each version has at most one pane and one retraction, and that a window has at most one state in
-        # each epoch.
+        # Check that a window has at most one pane and at most one retraction per version, and at most one state per
+        # epoch.
         yield self.once_check({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
         yield self._late_are_records(counts)
         yield self.account.late_as_judged()
@@ -74,7 +74,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
             view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
                        f"WHERE kind = '{kind}'")) for kind in (PANE, LATE, REJECTED)
         )  # fmt: skip
-        # Records can be too late only in the first stage: later stages wait for corrections.
+        # Records can be too late only in the first stage, because every later stage waits for corrections.
         self.late = self.late_own
         if self.first is not self.pipeline:
             rows = self.session.table(ledger_name(self.first.name))
@@ -114,7 +114,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
-        """Check that each closed window has the answer of a batch over the log without records that were too late (L1).
+        """Check that each closed window has the answer of a batch over the log without the late records (L1).
 
         If a backfill has computed a window, the window's answer also includes the records that had been too late before
         the backfill.
@@ -123,8 +123,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         answers = current_answers(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
-            # A late row of the first stage names the window for which the record was too late, so a single batch is
-            # enough.
+            # In the first stage, a late row names the window for which the record was too late. Therefore, one batch
+            # computes the answers of all windows.
             if self.pipeline.where.merges:
                 rows = onward(self._accepted(late=self._late_of_sessions()))
                 windows = self.session.materialized(batch(rows))
@@ -155,12 +155,12 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Query(f"SELECT a.* FROM ({answers}) a LEFT ANTI JOIN ({open_}) o ON {same}")
 
     def _mended(self, within: Callable[[Run], Condition]) -> Condition:
-        """Return the SQL condition that no backfill has computed a late row's window since the row was written."""
+        """Return the SQL condition that no backfill has computed a late row's window after the row was written."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
     def _late_of_sessions(self, *, while_open: bool = False) -> Relation:
-        """Return the late rows of the first stage whose records no later backfill has included in a window.
+        """Return the first stage's late rows whose records have not been included in a window by a later backfill.
 
         If windows merge, a backfill includes a late record if the record's window is part of a merged window in the
         backfill's range. A late row alone does not show the merged window, because the late row has only the window of
@@ -225,8 +225,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
         """Return SQL for pairs of a first-stage record and a window for which the record was not too late.
 
-        `late` is a relation of late rows; by default, of all late rows. A late row excludes its record only if the row
-        meets the condition `lost`.
+        `late` is a relation of late rows; if `late` is None, all late rows are used. A late row excludes its record
+        only if the row meets the condition `lost`.
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"

@@ -1,6 +1,7 @@
 """Replay a pipeline's stage: fold recorded epochs again, starting from the state before the first epoch (L3).
 
-The replay reads one fixed snapshot of each table, so a stream that is running at the same time does not affect it.
+The replay reads one fixed snapshot of each table. Therefore, a stream that is running at the same time does not affect
+the replay.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
             f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
             "first, and none before a generation was put in place"
         )
-    # If a generation has just replaced the ledger, the ledger may have no epoch after the replacement yet.
+    # If a new generation has just replaced the ledger, the ledger may have no epoch after the replacement yet.
     first, last = recording.first if first is None else first, recording.last if last is None else last
     epochs = range(first, last + 1)
     recording.check(epochs)

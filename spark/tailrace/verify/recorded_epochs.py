@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class ReplayError(TailraceError, ValueError):
-    """Recorded epochs cannot be folded again or shown, or a table for their rows cannot be created."""
+    """Recorded epochs cannot be folded again or shown, or a table for the resulting rows cannot be created."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class Recording(Generic[D]):
         self.last = head.number("epoch")
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
-        # A commit that was made after the ledger's last commit was read may belong to a later epoch.
+        # A stream may make further commits after the ledger's last commit was read. These commits may belong to later
+        # epochs, which are left out.
         self._commits = {
             epoch: commit for epoch, commit in epoch_commits(lake, self.table).items() if epoch <= self.last
         }
@@ -120,9 +121,9 @@ class Recording(Generic[D]):
     def first(self) -> int:
         """The first epoch that was folded into the ledger.
 
-        The first epoch may be later than 0, because a log may have been landed together with logs that already had
-        epochs. If a generation was built in a separate table and then replaced the ledger, the first epoch is the epoch
-        after the replacement, which may not exist yet.
+        The first epoch may be later than 0. For example, the log may have been landed for the first time together with
+        logs that already had epochs. If a generation was built in a separate table and then replaced the ledger, the
+        first epoch is the epoch after the replacement, which may not exist yet.
         """
         if not (self._whole and self._commits):
             return 0
@@ -133,9 +134,9 @@ class Recording(Generic[D]):
         return epoch == self.first and not self.built
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
-        """Check that all given epochs can be folded again or, if `fold` is False, shown.
+        """Check that all given epochs can be folded again or, if `fold` is False, that their states can be shown.
 
-        Raises `ReplayError` if an epoch cannot be folded again or shown.
+        Raises `ReplayError` if an epoch cannot be folded again, or if its state cannot be shown.
         """
         there = self.foldable if fold else self.known
         epoch = next(iter(sorted({*epochs} - {*there})), None)
@@ -189,7 +190,7 @@ class Recording(Generic[D]):
         return all_of(session.log(log, where, self.snapshots[table]))
 
     def ledger(self, session: Session, where: Filter = EVERYTHING) -> Relation:
-        """Return a relation of the ledger's rows; a file may be left out if none of its rows matches `where`."""
+        """Return a relation of the ledger's rows; files in which no row matches `where` may be left out."""
         return session.table(self.table, where, self.snapshots[self.table])
 
     def handed(self, session: Session, epochs: range) -> set[int]:

@@ -1,7 +1,8 @@
 """Replay recorded epochs: fold them again, and compare the resulting rows with the ledger's rows (law L3).
 
-A replay uses the recorded clocks, in one session of either engine. The replayed rows are collected outside the lake's
-tables, and are then compared with the ledger in SQL. A replay takes no lease, so a stream can run at the same time.
+A replay uses the recorded clocks, and runs in one session of either engine. The replayed rows are collected outside the
+lake's tables, and are then compared with the ledger in SQL. A replay takes no lease, so a stream can run at the same
+time.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def replay(
     """Fold the epochs `first` to `last` of one stage again; by default, from the ledger's first to its last epoch.
 
     `keep` names a new table for the replayed rows of a pipeline. If epochs are folded one after another, `watch` is
-    called with the number of each epoch when the epoch begins. Raises `ReplayError` if an epoch is not in the ledger,
-    if its clock is no longer known, or if table `keep` exists or cannot be created, and `OtherDefinitionError` if the
-    ledger belongs to a definition with another meaning.
+    called at the beginning of each epoch, with the epoch's number. Raises `ReplayError` if an epoch is not in the
+    ledger, if an epoch's clock is no longer known, or if the table `keep` exists or cannot be created. Raises
+    `OtherDefinitionError` if the ledger belongs to a definition with another meaning.
     """
     return replay_of(definition, lake, ReplayRange(first, last, keep, watch))

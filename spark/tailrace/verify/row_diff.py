@@ -32,7 +32,7 @@ RETRACTION = "retraction"
 
 @dataclass(frozen=True)
 class RowCount:
-    """The number of rows of one kind in the ledger and in the replay, and the number of rows that both have."""
+    """The counts of one kind of row: rows in the ledger, rows in the replay, and rows that are in both."""
 
     ledger: int
     replay: int
@@ -46,8 +46,9 @@ class RowDifference:
     `kind` is the kind of the ledger's row, or `RETRACTION`; `key` and `window` (two instants) may be empty for a
     rejected record. For a definition without windows, `key` is the position of the row's record in the log. `ledger`
     and `replay` contain the columns in which the row differs. If only the ledger has the row, `ledger` contains all
-    columns that are not null, and `replay` is None; if only the replay has the row, the reverse is true. `times` has
-    two numbers: how often the row occurs in the ledger, and in the replay.
+    columns that are not null, and `replay` is None. If only the replay has the row, `replay` contains these columns,
+    and `ledger` is None. `times` has two numbers: how often the row occurs in the ledger, and how often it occurs in
+    the replay.
     """
 
     kind: str
@@ -88,7 +89,9 @@ class Replayed:
 
 @dataclass(frozen=True)
 class ReplayedColumns:
-    """The columns of a ledger that a replay computes again; `terms` has SQL terms that are equal for equal rows.
+    """The columns of a ledger that a replay computes again.
+
+    `terms` has SQL terms whose values are equal for equal rows.
 
     The other fields list column names. A row is identified by its kind, its epoch, and the columns in `key`, `span` and
     `place`. Rows other than partials are also identified by the columns in `version`.
@@ -114,8 +117,8 @@ def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, r
         return counts, ()
     by = (*columns.key, *columns.span, *columns.version, *columns.place)
     order = join_items(["epoch", "kind", *map(quoted, by)])
-    # Unless rows are duplicated, the ledger and the replay each have at most one row with the same identity. Therefore,
-    # `2 * SHOWN` rows are enough for `SHOWN` differences.
+    # If no rows are duplicated, at most two rows have the same identity: one in the ledger and one in the replay.
+    # Therefore, `2 * SHOWN` rows are enough to show `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")
     return counts, tuple(_differences(columns, session.readable_rows(differing)))[:SHOWN]
@@ -135,7 +138,7 @@ def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> 
 
 
 _SIDES = ("_ours", "_theirs")
-"""The two columns that count how often a row occurs: in the ledger, and in the replay."""
+"""The two count columns: how often a row occurs in the ledger, and how often it occurs in the replay."""
 
 
 def _says_no_last(session: Session, ledger: Relation) -> bool:

@@ -38,10 +38,10 @@ def replayed_rows(
     asked: ReplayRange,
     again: Callable[[D, Session, int, int], Iterable[RowsAgain]],
 ) -> Replayed:
-    """Compare newly computed rows of some epochs with the ledger's rows; by default, of all epochs of the ledger.
+    """Compare the ledger's rows of some epochs with rows that are computed again.
 
-    The function `again` computes the rows. The arguments of `again` are the definition as its streams fold it, a
-    session, and the first and the last epoch.
+    By default, all epochs of the ledger are compared. The function `again` computes the rows. The arguments of `again`
+    are the definition as its streams fold it, a session, and the first and the last epoch.
     """
     if asked.keep is not None:
         raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")

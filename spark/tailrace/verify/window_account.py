@@ -61,7 +61,9 @@ class WindowAccount:
         )  # fmt: skip
 
     def late_as_judged(self) -> Check:
-        """Check that late rows with reason `expired` are the records that were too late by the recorded clocks."""
+        """Check that late rows with reason `expired` are exactly the records that were too late by the recorded
+        clocks.
+        """
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
         on = dict(
@@ -73,7 +75,7 @@ class WindowAccount:
         return Check("late rows are those that the clocks judge", held == found == both, detail)
 
     def every_record(self, note: str) -> Check:
-        """Check that each record of the log is, for each of its windows, in a window of the ledger or in a late row.
+        """Check that each record is found for each of its windows: in a window of the ledger, or in a late row.
 
         `note` is text that is appended to the details of the check.
         """
@@ -85,8 +87,8 @@ class WindowAccount:
     def _in_time(self) -> Relation:
         """Return the records that were not too late for their window.
 
-        Lateness is judged by the recorded clocks. For windows whose trigger had finished, and for epochs whose clocks
-        are not known, the ledger's late rows are used instead.
+        Lateness is judged by the recorded clocks. If a window's trigger had finished or an epoch's clock is not known,
+        the ledger's late rows are used instead.
         """
         place = zip(["r.window_start", *(f"r.{name}" for name in PLACE)],
                     ["l.window_start", *(f"l.{name}" for name in SOURCE)], strict=True)  # fmt: skip

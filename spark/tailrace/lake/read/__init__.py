@@ -1,1 +1,1 @@
-"""Read the lake's tables, for users and for the processes that keep tables of answers current; no JVM is needed."""
+"""Read the lake's tables without a JVM: for users, and for the processes that update the tables of answers."""

@@ -1,4 +1,4 @@
-"""Find the table with a pipeline's current answers, and prepare and finish each merge of changes into that table."""
+"""Find the table with a pipeline's current answers, and run the work before and after each merge into this table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class AnswersFollowing(Following):
-    """The follower of a pipeline's ledger in a lake.
+    """The follower that merges the changes in a pipeline's ledger into the pipeline's table of answers.
 
-    The follower checks the pipeline's definition before each merge, and trims the snapshots of the answers after each
-    merge. If the pipeline has no table of answers, nothing is merged, and the follower reports that it has reached the
-    ledger's last snapshot.
+    The follower checks the pipeline's definition before each merge, and trims the snapshots of the table of answers
+    after each merge. If the pipeline has no table of answers, nothing is merged, and the follower reports that it has
+    reached the ledger's last snapshot.
     """
 
     lake: Lake
@@ -51,17 +51,22 @@ class AnswersFollowing(Following):
             self.compaction.commit(change)
 
     def begin(self) -> None:
-        """Check the definition, and switch the answers to the ledger's generation.
+        """Check the definition, and switch the table of answers to the ledger's current generation.
 
         Raises `OtherDefinitionError` if the ledger has switched to a definition with another meaning.
         """
         check_definition(self.lake, self.pipeline)
-        # The ledger may already have switched to another generation while the answers still have the former generation.
+        # The ledger may already have switched to a new generation while the table of answers still has the old
+        # generation's answers.
         settle(self.lake, self.name)
 
 
 def answers_source(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
-    """Return the table with a pipeline's answers, and a filter for the answers in this table that match `where`."""
+    """Return the table from which a pipeline's answers are read, and a filter for the rows of this table.
+
+    The filter selects the answers that match `where`. If the pipeline has no table of answers, its answers are read
+    from the panes in the ledger table.
+    """
     if lake.has(pipeline.name):
         return pipeline.name, where
     panes = equal("kind", PANE)

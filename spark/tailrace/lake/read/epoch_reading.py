@@ -1,8 +1,8 @@
 """Find how to read a namespace's tables as they were at the end of one epoch: from a snapshot, or with a query.
 
-A log or a ledger is read from its last commit up to the end of the epoch. A table of answers is updated later than its
-ledger, after a delay that varies. Therefore, the answers of an epoch are derived from the last panes in the ledger at
-the end of the epoch (rule L2).
+A log or a ledger is read from the snapshot of its last commit up to the end of the epoch. A table of answers is updated
+later than its ledger, after a delay that varies. Therefore, the answers at the end of an epoch are computed from the
+ledger: each answer is the last pane of its window up to the end of the epoch (rule L2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 
 
 class EpochError(LakeError, ValueError):
-    """A table has not yet reached the requested epoch, or has no snapshot of this epoch any more."""
+    """A table cannot be read at an epoch: it has not reached the epoch, or it keeps no snapshot of the epoch."""
 
 
 def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str, int]:
@@ -32,8 +32,8 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
     found = {}
     for table in tables:
         loaded = lake.table(table)
-        # The latest commit comes first. After a restore, the epochs that were undone therefore come after the epochs
-        # that replaced the undone epochs.
+        # The list begins with the latest commit. After a restore, the commits of the undone epochs therefore come after
+        # the commits of the epochs that replaced them.
         history = [(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
@@ -90,14 +90,15 @@ def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
 
 
 def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
-    """Return SQL for a table's answers, derived from the panes in its ledger; the SQL is valid in any dialect.
+    """Return SQL that computes a table's answers from the panes in its ledger; the SQL is valid in any dialect.
 
-    If `rows` is given, the SQL selects from `rows` instead of the ledger's name.
+    If `rows` is given, the SQL selects from the relation `rows` instead of the ledger table.
     """
     ledger = ledger_name(table)
     columns = [field.name for field in lake.table(table).schema().fields]
     answer = next((one.field_type for one in lake.table(ledger).schema().fields if one.name == "answer"), None)
-    # In discarding mode, a pane has only the new part of the result; the column `answer` has the whole result so far.
+    # In discarding mode, a pane's result columns have only the part of the result that is new since the previous pane.
+    # The column `answer` has the whole result so far.
     whole = {field.name for field in answer.fields} if isinstance(answer, StructType) else set()
     items = ", ".join(f"answer.{name} AS {name}" if name in whole else name for name in columns)
     by = ", ".join([*columns[: columns.index(SPAN[0])], *SPAN])

@@ -38,9 +38,10 @@ def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None
     """List the problems of a stream, one line for each: stages without a ledger, and watermarks too far from `now`.
 
     A watermark may be at most `most` behind `now` and at most one day ahead of `now` (`ahead`); a watermark at the end
-    of time is never a problem. `now` is a time and `most` a duration, both in microseconds. `most` is None if the clock
-    of the stream follows the records instead of real time; watermarks are then not checked. If `young` is True, the
-    stream has only just started, so a stage may still lack its ledger or its watermark.
+    of time is never a problem. `now` is a time and `most` is a duration, both in microseconds. `most` is None if the
+    stream's clock follows the event times of the records instead of real time; watermarks are then not checked. If
+    `young` is True, the stream has only just started, so a stage without a ledger or without a watermark is not a
+    problem.
     """
     found = {one.name: one for one in health(lake, definition)}
     lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
@@ -62,8 +63,8 @@ def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None
 def _by(lake: Lake, definition: Definition) -> str:
     """Return text that names the partitions that hold the watermark back.
 
-    If there are several logs, a log with only a single partition is named instead of its partition. The text is empty
-    if there is only a single log with a single partition.
+    If there are several logs, a log that has only one partition is named by the log's name instead of the partition's
+    name. The text is empty if there is only one log and this log has only one partition.
     """
     logs = definition.sources
     each = {log.name: progress_of(lake, log.name) if lake.has(log.name) else None for log in logs}

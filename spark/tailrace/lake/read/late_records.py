@@ -1,4 +1,4 @@
-"""Find the ranges of event time that have too-late records; a backfill of a range would include its records (X6).
+"""Find the ranges of event time in which records were too late; a backfill of such a range includes these records (X6).
 
 The search needs no JVM.
 """
@@ -29,7 +29,10 @@ from tailrace.model.windows.window_spans import touching_groups
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
-"""The maximum number of separate backfills that are proposed; for more late ranges, a single backfill is proposed."""
+"""The maximum number of separate backfills to propose.
+
+If there are more late ranges, one backfill over all ranges is proposed.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,10 @@ class LateReport:
 
 @dataclass(frozen=True)
 class LateSpan:
-    """The records of one epoch that were too late for a span of event time.
+    """The records of one epoch that were too late for the same span of event time.
 
-    `span` is the window of the records, or the window into which this window would merge.
+    `span` is the window for which the records were too late. If this window would merge with other windows, `span` is
+    the merged window.
     """
 
     span: Window
@@ -94,8 +98,8 @@ Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
 def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     """Propose one backfill per late range, or one backfill over all ranges if the ranges are many or overlap.
 
-    A backfill does not change windows whose results are equal, so a single backfill over all ranges makes no
-    unnecessary changes.
+    A backfill changes only windows whose results differ. Therefore, one backfill over all ranges makes no unnecessary
+    changes.
     """
     spans = sorted({(one.first, one.last) for one in ready})
     apart = all(one[1] <= two[0] for one, two in pairwise(spans))
@@ -116,8 +120,9 @@ def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]
 def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
     """Group rows by the columns `names`; return the columns, the count and the largest `behind` of each group.
 
-    Window bounds are returned in microseconds. Only some of the rows are in memory at a time. The file of a single
-    epoch has few rows, so the rows of many files are collected before they are grouped.
+    Window bounds are returned in microseconds. The rows are read in portions, so only some of the rows are in memory at
+    a time. A ledger file has the rows of a single epoch, which are few. Therefore, the rows of many files are collected
+    before these rows are grouped.
     """
     many, held = list[pa.Table](), list[pa.RecordBatch]()
     for batch in rows:
@@ -131,7 +136,8 @@ def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> lis
     totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
     totals = totals.rename_columns({"count_all_sum": "count_all", "behind_max_max": "behind_max"})
     for name in (name for name in SPAN if name in names):
-        # Converting an integer to a Python object takes a tenth of the time of converting a timestamp.
+        # The conversion of an integer to a Python object takes one tenth of the time that the conversion of a timestamp
+        # takes.
         place = totals.column_names.index(name)
         totals = totals.set_column(place, name, totals[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     found: list[dict[str, Any]] = totals.to_pylist()
@@ -143,7 +149,7 @@ def _grouped(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> pa.Tabl
 
 
 _TOGETHER = 100_000
-"""The number of collected rows at which the rows are grouped."""
+"""The minimum number of rows that are collected before these rows are grouped."""
 
 
 def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) -> Iterator[LateSpan]:
@@ -158,7 +164,7 @@ def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) 
         windows = {_window(group) for group in own}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
-            # The session of a late record is merged with all sessions that it overlaps.
+            # The session of a late record is merged with all sessions that this session overlaps.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for row in own:
@@ -188,8 +194,8 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
-                # The last pane of a window shows whether the window has an answer. A retraction sorts before a pane of
-                # the same version.
+                # The last pane of a window shows whether the window has an answer. If a retraction and a pane have the
+                # same version, the pane counts as the later row.
                 version = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
                 latest[place] = max(version, latest.get(place, version))
@@ -201,10 +207,11 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
 
 def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
-    """Return, for each range of window timestamps, up to which epoch of the log backfills have read (rule V5).
+    """Return, for each range of window timestamps, the epoch of the log up to which backfills have read (rule V5).
 
-    The result is a list of steps. Each step is a pair of a time and an epoch. The epoch applies to windows with a
-    timestamp from this time until the time of the next step; it is -1 if no backfill has computed these windows.
+    The result is a list of steps in order of time. Each step is a pair of a time and an epoch. The epoch applies to all
+    windows whose timestamp is at or after this time and before the time of the next step. The epoch is -1 if no
+    backfill has computed these windows.
 
     >>> from dataclasses import replace
     >>> one = Run("a", "backfill", "committed", 2, first=10, last=20, fingerprint="", log_epoch=7)

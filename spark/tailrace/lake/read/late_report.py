@@ -36,7 +36,7 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.windows.windows import Window
 
 _SHORTEST = duration(minutes(1))
-"""The minimum length, in microseconds, of the spans of event time by which a join's late records are counted."""
+"""The minimum length, in microseconds, of the spans of event time into which a join's late records are grouped."""
 
 
 class LateRows(NamedTuple):
@@ -53,7 +53,10 @@ class LateRows(NamedTuple):
 
 @singledispatch
 def late_rows(definition: object, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
-    """Find the late rows of a definition whose kind can repair late rows (`Definition.repairs_late`)."""
+    """Find the late rows in a definition's ledger.
+
+    The definition must be of a kind whose backfills can include late records (`Definition.repairs_late`).
+    """
     raise KindError("report of late records", definition)
 
 
@@ -83,7 +86,7 @@ def _watermark(ledger: Table) -> int:
 
 
 def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateSpan]:
-    """Count the late records of both sides of a join, by epoch and by the event-time span of the affected rows."""
+    """Count the late records of both sides of a join, grouped by epoch and by span of event time."""
     reach = max(join.reach) if join.where is None else join.where.longest or 0
     span = max(reach, _SHORTEST)
 

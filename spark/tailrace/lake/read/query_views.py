@@ -1,4 +1,4 @@
-"""Query a lake's tables, and views of each kind of ledger row, with read-only SQL on any engine."""
+"""Run read-only SQL queries, on any engine, over a lake's tables and over views of each kind of ledger row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, 
 """The suffixes of a ledger's views, one for each kind of row: `hourly__panes` has the panes of `hourly__ledger`."""
 
 ROWS = "rows"
-"""The suffix of the view with a map's or join's current rows: no retractions, and no rows that a run has replaced."""
+"""The suffix of the view with a map's or join's current rows, without rows that were retracted or replaced by a run."""
 
 
 class QueryError(LakeError, ValueError):
@@ -47,14 +47,14 @@ def unknown_table(parts: Iterable[str]) -> QueryError:
 
 
 class Reading(NamedTuple):
-    """The views that a query reads, with their SQL, and the snapshots of tables that are read in a past state."""
+    """The SQL of each view that a query reads, and the snapshot of each table that is read in a past state."""
 
     views: dict[str, str]
     snapshots: dict[str, int]
 
 
 def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
-    """Plan how a query reads the tables that the query names: in their current state, or at the end of an epoch.
+    """Plan how to read the tables that a query names: in their current state, or at the end of `epoch`.
 
     `quote` is the character that the engine uses to quote names. Raises `EpochError` if a table has no snapshot of the
     epoch.
@@ -90,10 +90,10 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
 
 
 def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
-    """Yield SQL for a pane's index among those panes of its window that are not early (see `settled_indexes`).
+    """Yield SQL for the position of a pane among the non-early panes of its window (see `settled_indexes`).
 
-    The index is a separate column. A query that does not select this column does not compute the index. `columns` are
-    the ledger's columns.
+    The position is a separate column. If a query does not select this column, the engine does not compute the position.
+    `columns` are the ledger's columns.
     """
     if "pane_index" in columns:
         key = [f"{quote}{name}{quote}" for name in columns[1 : columns.index(SPAN[0])]]
@@ -104,11 +104,11 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
 
 
 def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
-    """Return SQL for the current rows of a map's or a join's ledger; the SQL is valid in any dialect.
+    """Return SQL for the current rows in the ledger of a map or a join; the SQL is valid in any dialect.
 
     The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A joined pair is identified by the
-    positions of its two records and by its window. If a stream may have retracted pairs, a pair is instead identified
-    by all its values.
+    positions of its two records and by its window. If the join's stream may have retracted pairs, a pair is instead
+    identified by all its values.
     """
     if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):
         return _given_less_taken(ledger, [f"{quote}{name}{quote}" for name in columns])
@@ -144,12 +144,12 @@ def tables(lake: Lake) -> list[str]:
 
 
 def first_line(text: str) -> str:
-    """Return the first line with text in an engine's message, without its error code.
+    """Return the first non-empty line of an engine's error message, without the error code.
 
     >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
     "Syntax error at 'x'. (line 1, pos 7)"
 
-    If the message has no line with text, the returned text states this.
+    If all lines are empty, the returned text states that the engine said nothing.
     """
     line = next((one.strip() for one in text.splitlines() if one.strip()), "the engine says nothing")
     return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()

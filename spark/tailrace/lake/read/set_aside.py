@@ -1,4 +1,4 @@
-"""Read, from a definition's ledger, the records that the definition's streams have set aside (rule X7, last resort)."""
+"""Read the records that a definition's streams have set aside, from the definition's ledger (rule X7, last resort)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.model.definition.record_steps import Place
 from tailrace.model.logs.derived_logs import Panes
 
 WHY = "set aside: "
-"""The prefix of the column `reason` in a ledger's row for a record that was set aside."""
+"""The prefix of the value in the column `reason`, in the ledger row of a record that was set aside."""
 
 D = TypeVar("D", bound=Definition)
 
@@ -37,12 +37,15 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
 
 def can_set_aside(definition: Definition) -> bool:
-    """Return True if a definition's records can be set aside; for this, its logs must never retract records."""
+    """Return True if a definition's records can be set aside.
+
+    The condition is that none of its logs can retract records.
+    """
     return not any(log.takes_back for log in definition.log.parts)
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
-    """Return the positions of the records that were set aside, each with the recorded reason.
+    """Return the positions of the records that were set aside; each position is mapped to the recorded reason.
 
     The ledger's rows are searched only if the commit of the ledger's last epoch states that records were set aside.
     """

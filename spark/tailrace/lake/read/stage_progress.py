@@ -62,7 +62,10 @@ class StageProgress:
 
     @property
     def ahead(self) -> int:
-        """The time by which the watermark is ahead of the last epoch's processing time; 0 if at most one day."""
+        """The time by which the watermark is ahead of the last epoch's processing time.
+
+        The value is 0 if this time is at most one day.
+        """
         return ahead(self.watermark, self.processing_time)
 
     @property

@@ -43,14 +43,14 @@ from tailrace.model.step.transition import Transition
 
 @dataclass(frozen=True)
 class LogStatus:
-    """The status of a log: its last epoch (-1 before the first epoch), and its numbers of records and rejected records.
+    """The status of a log: its last epoch (-1 before the first epoch), and its counts of records and rejected records.
 
     `latest` is the latest event time in the log, or None if the log has no records or its event-time column is unknown.
     `committed` is the time of the log's last commit. `progress` is the progress of the source's partitions, or None
-    before the first epoch. `duplicates` is the number of records that arrived again and were dropped. `unread` counts,
-    for each kind of file, the files in the landing folder that had not been read in their current state at the time of
-    the last epoch. `near_names` maps the name of an undeclared field in the records to the nearly equal name of a
-    declared column that the records lack.
+    before the first epoch. `duplicates` is the number of records that were dropped because they had arrived before.
+    `unread` maps each kind of file in the landing folder to a number of files: the files whose current content had not
+    been read at the time of the last epoch. `near_names` maps the name of an undeclared field in the records to the
+    name of a declared column that is spelled nearly the same and that the records lack.
     """
 
     log: str
@@ -78,8 +78,8 @@ class OpenWindows:
 class KeptKeys:
     """The number of keys of a computation that still have state, and the number of pending timers of these keys.
 
-    `next` is the event time at which the first event-time timer is due, or None without such a timer. `in_flight` is
-    the number of records that the last epoch sent back into the computation, or None if the computation has no loop.
+    `next` is the event time at which the first event-time timer is due, or None if there is no such timer. `in_flight`
+    is the number of records that the last epoch sent back into the computation, or None if the computation has no loop.
     `strong` states whether the ledger keeps the computation's productions.
     """
 
@@ -94,10 +94,10 @@ class KeptKeys:
 class Answers:
     """The number of a pipeline's current answers, and details about these answers.
 
-    `unanswered` is the number of answers in which a result is null because no value of the result's type is correct,
-    and `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
+    `unanswered` is the number of answers that have a null result because no correct value fits the result's type.
+    `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
     change of the table rewrote. A change also rewrites unchanged answers that are in the same files as changed answers.
-    If `rewritten` is high, a stream changes the answers less often (`TAILRACE_FRESHNESS`).
+    If `rewritten` is high, a stream updates the table of answers less often (`TAILRACE_FRESHNESS`).
     """
 
     count: int
@@ -187,7 +187,10 @@ def status(lake: Lake, definition: Definition) -> DefinitionStatus:
 
 
 def overview(lake: Lake) -> tuple[list[LogStatus], list[Status]]:
-    """Read the status of every log and ledger in the namespace, without the parts that need a definition."""
+    """Read the status of every log and ledger in the namespace.
+
+    Values that can be read only with a definition are left out.
+    """
     if not lake.exists:
         return [], []
     tables = lake.tables
@@ -278,7 +281,7 @@ kept_state.register(Join, lambda definition, ledger: None)
 
 
 def _unanswered(answers: Table) -> tuple[int, str | None]:
-    """Count the answers with an explanation for a null result; return the number, and one of the explanations.
+    """Count the answers that have an explanation for a null result; return the number and one explanation.
 
     A file is not read if the manifests show that no answer in the file has an explanation.
     """
@@ -309,7 +312,7 @@ REASONS = 3
 def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
     """Find a pipeline's open windows from the latest partial of each window.
 
-    Windows that have merged away, and windows that records cannot reach any more, are left out.
+    Windows that were merged into another window, and windows that records cannot reach any more, are left out.
     """
     watermark = ledger.head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
@@ -322,8 +325,8 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
     ends = schema.find_field("window_end").field_id
     partials = [task for task in ledger.files if ledger.kind(task) == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
-    # The import is inside the function because importing this module also imports pandas, unless the import of pandas
-    # is suppressed.
+    # This module is imported inside the function, because importing `pyiceberg.io.pyarrow` also imports pandas, unless
+    # the import of pandas is suppressed.
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
@@ -339,7 +342,10 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
 
 @kept_state.register
 def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
-    """Find the keys of a computation that still have state, and their timers, from the latest partial of each key."""
+    """Find the keys of a computation that still have state, and the pending timers of these keys.
+
+    The keys and timers are taken from the latest partial of each key.
+    """
     table, epoch = ledger.table, ledger.head.number("epoch")
     keys = [one for one in computation.key if one in table.schema().column_names]
     names = (*keys, "epoch", "gone", "timers")

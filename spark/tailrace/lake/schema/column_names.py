@@ -1,4 +1,4 @@
-"""Find columns by field id, so that a reader or writer that uses a former name finds the column's present name.
+"""Find a table's columns by field id, so that a reader or writer can also use a column's former name.
 
 Iceberg assigns an id to each column and keeps every schema that a table has had, so a former name still identifies its
 column. If columns of a log are renamed, a definition that is already running continues to use the former names. A
@@ -69,7 +69,10 @@ def _has_grown(before: IcebergType, now: IcebergType) -> bool:
 
 
 def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
-    """Convert an SQL term from an earlier column type to the current type; without an earlier type, return null."""
+    """Return an SQL term that converts `term` from an earlier column type to the current type.
+
+    If there is no earlier type, the returned term is a null of the current type.
+    """
     if before is None:
         return f"CAST(NULL AS {type_name(now)})"
     if before == now:
@@ -88,7 +91,10 @@ def declared_types(log: Log) -> dict[str, str]:
 
 
 def has_only_declared(table: Table, log: Log) -> bool:
-    """Return True if a log's table has exactly the declared columns, in order, and its files use the same names."""
+    """Return True if a log's table has exactly the declared columns, in order.
+
+    The names of the columns must also be names that data files can use unchanged.
+    """
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
     return declared and sanitize_column_names(schema) == schema
@@ -112,7 +118,7 @@ def match_names(table: Table, columns: Iterable[str], present: Collection[str]) 
 
 
 def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Convert rows to exactly the columns that a table has now, under their present names.
+    """Convert rows to exactly the present columns of a table, with the columns' present names.
 
     Columns that the rows lack are null. Raises `LakeError` if the rows have a column that the table does not have any
     more.

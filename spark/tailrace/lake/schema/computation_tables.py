@@ -24,7 +24,7 @@ def computation_tables(computation: Computation) -> DefinitionTables:
 
 
 def computation_contract(computation: Computation) -> Contract:
-    """Declare a computation's ledger, with states of keys, productions, and late or rejected records.
+    """Declare a computation's ledger, which has states of keys, productions, late records and rejected records.
 
     Each epoch is one commit to the ledger.
     """
@@ -77,7 +77,10 @@ def _computed(computation: Computation) -> str:
 
 
 def registry_contract(name: str) -> Contract:
-    """Declare the append-only table of a registry's claims, with one row for each pair of an id and an event time."""
+    """Declare the append-only table of a registry's claims.
+
+    Each claimed pair of an id and an event time is one row.
+    """
     columns = {
         "id": Column("string", "what is claimed, as text", required=True),
         "event_time": Column("timestamp", "when it happened: the same id at another time is another", required=True),

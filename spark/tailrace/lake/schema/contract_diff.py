@@ -30,7 +30,7 @@ class Effect(Enum):
 
 
 class Kind(Enum):
-    """The kinds of changes that can make a table match its contract."""
+    """The kinds of changes to a live table that can make the table match its contract."""
 
     ADD = "add column"
     WIDEN = "widen"
@@ -52,7 +52,7 @@ class Kind(Enum):
 COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
-"""The kinds of changes that add or drop a column, or change a column's name, values or position."""
+"""The kinds of changes that add or drop a column, or that change the name, values or position of a column."""
 
 _SENTENCES = {
     Kind.ADD: "add column {name} ({after})",
@@ -73,7 +73,7 @@ _SENTENCES = {
 }
 
 _EMPTY = {Kind.SORT: "nothing", Kind.SET: "not set"}
-"""The words shown for a change whose `before` or `after` is empty."""
+"""The words to show for an empty `before` or `after` of a change; the keys are the kinds of changes."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,10 @@ class ContractChange:
 
 
 def table_properties(contract: Contract) -> dict[str, str]:
-    """Return all properties of a contract's table; its doc, owner, retention and key are also properties."""
+    """Return all properties that a contract's table should have.
+
+    The contract's doc, owner, retention and key are also stored as table properties.
+    """
     return {
         **contract.properties,
         "comment": contract.doc,
@@ -188,7 +191,10 @@ def _renamed(before: str, name: str, table: Table) -> ContractChange:
 
 
 def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
-    """Return a change that names a column; if another column had this name before, mark the change as destructive."""
+    """Return a change that gives a column the name `name`.
+
+    The change is marked as destructive if another column had this name earlier.
+    """
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return change.destructive(
             f"another column was called {name}: a stream or backfill that was started while it was would write to this "
@@ -198,7 +204,7 @@ def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
 
 
 def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, table: Table) -> Iterator[ContractChange]:
-    """Yield the changes of a column's type, or of the types of its nested fields."""
+    """Yield the changes that convert a live column's type, including nested fields, to the contract's type."""
     before, after = type_name(live), type_name(agreed)
     if before == after:
         return
@@ -228,7 +234,7 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
 def _can_widen(live: IcebergType, agreed: IcebergType) -> bool:
     """Return True if Iceberg may widen the type `live` to the type `agreed`.
 
-    The function `promote` of pyiceberg is not used, because it would also let a decimal's scale change.
+    The function `promote` of pyiceberg is not used, because it would also allow a change of a decimal's scale.
     """
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
@@ -262,9 +268,10 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
-    """Return a contract's terms in a dict; each key is the term with the live table's column names.
+    """Return a dict with one item for each of a contract's partitioning or sorting terms.
 
-    The value is the same term with the contract's column names.
+    The key is the term written with the live table's column names. The value is the same term written with the
+    contract's column names.
     """
     there = match_columns(contract, table.schema())
     terms = [term(text) for text in texts]
@@ -295,7 +302,10 @@ def _format(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def most_rows(table: Table) -> int:
-    """Return the maximum number of rows in any branch or tag of a table, including rows only marked as deleted."""
+    """Return the largest row count of any branch or tag of a table.
+
+    Rows that are only marked as deleted are counted.
+    """
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     summaries = (one.summary for one in table.metadata.snapshots if one.snapshot_id in heads)
     totals = (one.additional_properties.get("total-records", "1") for one in summaries if one is not None)

@@ -50,9 +50,10 @@ def contract_text(contract: Contract) -> str:
 
 
 def apply_contract_file(contract: Contract, folder: Path) -> Contract:
-    """Return a contract with the agreed values from its file in a folder; without a file, the contract is unchanged.
+    """Return a contract, changed by the values in its file in a folder.
 
-    Raises `ContractError` if the file is invalid; the message lists all faults of the file.
+    If there is no file, the contract is returned unchanged. Raises `ContractError` if the file is invalid; the message
+    lists all faults of the file.
     """
     path = folder / f"{contract.table}.json"
     if not path.is_file():
@@ -119,7 +120,8 @@ def _faults(data: Any, contract: Contract) -> Iterator[Fault]:
 def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:
     """Write each contract's file into a folder; return each file's path, and True if the file's text changed.
 
-    If a file exists, the part of it that people agree on is kept. Raises `OSError` if a file cannot be written.
+    If a contract's file exists, its second part, which people agree on, is kept. Raises `OSError` if a file cannot be
+    written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,4 +1,4 @@
-"""Declare tables column by column: the tables of a log, and the classes with which all other tables are declared.
+"""Declare the tables of a log column by column, and define the classes with which all other tables are declared.
 
 A contract is data: the columns with their types and docs, the partitioning, the properties. Contracts are used to
 create tables, to write rows, and to print the files in `iceberg_schemas/`.
@@ -23,7 +23,7 @@ OPEN = "open"
 """The `reason` in a backfill's pane if a stream can still reach the pane's window; later stages read this pane."""
 
 PRODUCTION = "production"
-"""The kind of the output rows in the ledgers of computations, maps and joins, which have no panes."""
+"""The kind of an output row in the ledger of a computation, a map or a join; these ledgers have no panes."""
 
 FEEDBACK = "feedback"
 """The kind of row for a record that a computation sends back to itself; the next epoch processes the record."""
@@ -66,7 +66,7 @@ class Column:
 class Contract:
     """The contract of a table: its name in the namespace, its columns in order, and its layout.
 
-    `key` has the columns whose values together are unique. Each item of `partition_by` and `sort_by` is the name of a
+    `key` lists the columns whose combined values are unique. Each item of `partition_by` and `sort_by` is the name of a
     column, or a transform of a column such as `day(at)` or `bucket(16, who)`; in `sort_by`, an item may end with
     `desc`. `owner` is the person or team responsible for the table. `retention` states in words how long the table
     keeps its rows.
@@ -123,8 +123,8 @@ def log_contract(log: Log) -> Contract:
     if log.signed:
         declared[SIGN] = Column("int", "1 for a row that is there from then on, -1 for one that is there no more")
         key = (*PLACE, SIGN)
-    # Parquet pages of version 2 store numbers as differences, which makes files a quarter smaller and quicker to write.
-    # Spark cannot read booleans from pages of version 2.
+    # Parquet pages of version 2 store numbers as differences. Files are therefore a quarter smaller, and are written
+    # faster. Spark cannot read booleans from pages of version 2.
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"

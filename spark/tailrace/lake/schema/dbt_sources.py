@@ -21,7 +21,7 @@ LOADED_AT = (
     "select timestamp_micros(cast(summary['tailrace.watermark'] as bigint)) as watermark "
     "from {{ this }}.snapshots as s join {{ this }}.refs as r on r.snapshot_id = s.snapshot_id where r.name = 'main'"
 )
-"""The query for a table's progress; it returns the watermark in the table's last commit.
+"""The query that returns a table's progress: the watermark in the table's last commit.
 
 The query uses no macro, so it works in any dbt project.
 """
@@ -30,8 +30,8 @@ The query uses no macro, so it works in any dbt project.
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
     """Return the text of `sources.yml` for some definitions and the contracts of their tables.
 
-    Equal arguments have equal texts. Values are written as JSON, which is valid YAML. The freshness of a table is
-    measured by its watermark (`dbt/macros/freshness.sql`).
+    If the arguments are equal, the texts are equal. Values are written as JSON, which is valid YAML. The freshness of a
+    table is measured by its watermark (`dbt/macros/freshness.sql`).
     """
     by_name = {stage.name: stage for one in definitions for stage in chain(one)}
     logs = {log.name: log for one in definitions for log in one.sources}

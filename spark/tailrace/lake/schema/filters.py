@@ -1,10 +1,10 @@
-"""Build row filters for pyiceberg, which applies the filters to partitions, to files' statistics and to rows.
+"""Build row filters for pyiceberg, which uses the filters to select partitions, files (by their statistics) and rows.
 
 Instants are in microseconds.
 
 No instant is later than the end of time or earlier than the beginning of time. A comparison with the end or the
-beginning of time is therefore decided here and not passed to pyiceberg: pyiceberg would add or subtract a microsecond
-and reach an instant that Python cannot represent.
+beginning of time is therefore decided here and not passed to pyiceberg. Otherwise, pyiceberg would add or subtract a
+microsecond and reach an instant that Python cannot represent.
 """
 
 from __future__ import annotations

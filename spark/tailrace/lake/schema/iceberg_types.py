@@ -1,4 +1,6 @@
-"""Convert column types between Spark SQL names, which contracts use, Iceberg types, and Arrow types."""
+"""Convert column types between three forms: Spark SQL type names (used in contracts), Iceberg types, and Arrow
+types.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _SIMPLE: dict[str, IcebergType] = {
 }
 
 _NAMES = {"long": "bigint", "timestamptz": "timestamp"}
-"""A mapping from Iceberg's name of a type to its name in Spark SQL, for the types whose names differ."""
+"""A mapping from Iceberg type names to Spark SQL type names, for the types whose two names differ."""
 
 
 def iceberg_schema(contract: Contract) -> Schema:

@@ -17,10 +17,10 @@ def join_tables(join: Join) -> DefinitionTables:
 
 
 def join_contract(join: Join) -> Contract:
-    """Declare the ledger of a join, with pairs and with late or rejected records; each epoch is one commit.
+    """Declare the ledger of a join, which has pairs, late records and rejected records; each epoch is one commit.
 
-    The ledger does not contain the records that the join keeps. After a restart, the join restores the records that it
-    keeps by reading its logs.
+    The ledger does not contain the records that the join keeps in its state. After a restart, the join restores this
+    state by reading its logs.
     """
     place = {part: f"the {{0}} record's _{name} in its log" for part, name in (
         ("epoch", "epoch"), ("partition", "source"), ("offset", "offset"))}  # fmt: skip

@@ -10,13 +10,13 @@ class LakeError(TailraceError, RuntimeError):
 
 
 class MovedError(LakeError):
-    """Another commit changed the table while this commit was being prepared; this commit was not made."""
+    """A commit was not made, because another commit had changed the table in the meantime."""
 
 
 class CatalogError(LakeError):
     """The catalog did not do what was requested.
 
-    `found` states what the catalog did instead, and `mend` states how to correct the problem.
+    `found` states what the catalog did instead, and `mend` states how a user can correct the problem.
     """
 
     def __init__(self, found: str, mend: str) -> None:
@@ -37,7 +37,7 @@ class LentError(LakeError):
 
 
 class OtherDefinitionError(LakeError):
-    """The tables belong to a definition whose meaning differs from the given definition."""
+    """The tables belong to a definition whose meaning differs from the meaning of the given definition."""
 
 
 class DamagedError(LakeError):

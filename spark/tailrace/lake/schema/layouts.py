@@ -1,4 +1,4 @@
-"""Convert partitioning and sort order to and from a contract's terms: `day(at)`, `bucket(16, who)`, `who desc`."""
+"""Convert between Iceberg layouts and a contract's partitioning and sorting terms, such as `day(at)` or `who desc`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def term(text: str) -> Term:
 
 
 def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
-    """Build the Iceberg partitioning of a contract; `schema` has the field ids of the columns."""
+    """Build the Iceberg partition spec of a contract; the column ids are taken from `schema`."""
     return PartitionSpec(
         *(
             PartitionField(schema.find_field(one.column).field_id, place, parse_transform(one.transform), one.name)
@@ -90,7 +90,9 @@ def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
 
 
 def without_spans(contract: Contract) -> Contract:
-    """Return a copy of a contract without partitioning by spans of time, for rows that lie in too many spans.
+    """Return a copy of a contract that is not partitioned by spans of time.
+
+    The copy is used for rows that lie in too many spans of time.
 
     >>> from tailrace.lake.schema.contracts import Column
     >>> without_spans(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
@@ -100,7 +102,7 @@ def without_spans(contract: Contract) -> Contract:
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
-    """Build the Iceberg sort order of a contract, with nulls last; `schema` has the field ids of the columns."""
+    """Build the Iceberg sort order of a contract, with nulls last; the column ids are taken from `schema`."""
     if not contract.sort_by:
         return UNSORTED_SORT_ORDER
     fields = (
@@ -113,7 +115,7 @@ def sort_order(contract: Contract, schema: Schema) -> SortOrder:
 
 
 def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """Map each term of a partitioning, written as in contracts, to the name of its partition field."""
+    """Map each partitioning term, in the notation of contracts, to the name of its partition field."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
         str(Term(schema.find_column_name(field.source_id) or "?", str(field.transform))): field.name for field in fields
@@ -127,7 +129,7 @@ def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
 
 
 def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
-    """List the terms of an Iceberg sort order, written as in contracts."""
+    """List the terms of an Iceberg sort order, in the notation of contracts."""
     found = []
     for field in order.fields:
         own = Term(schema.find_column_name(field.source_id) or "?", str(field.transform), field.direction)

@@ -15,7 +15,10 @@ def map_tables(definition: Map) -> DefinitionTables:
 
 
 def map_contract(definition: Map) -> Contract:
-    """Declare the ledger of a map, with output rows and with records that a step rejected; each epoch is one commit."""
+    """Declare the ledger of a map definition, which has output rows and rejected records.
+
+    Each epoch is one commit.
+    """
     columns = {
         "kind": Column("string", "production (what came out), or rejected by a step", required=True),
         **{name: Column(type, "production") for name, type in definition.results.items()},

@@ -1,4 +1,4 @@
-"""Declare the tables of a definition, its logs and its earlier stages, and the archives of the tables' commits."""
+"""Declare all tables that belong to a definition: its own tables, its logs, its earlier stages, and commit archives."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ tables_of.register(Computation, computation_tables)
 
 
 def contracts(definition: Definition) -> list[Contract]:
-    """Declare all tables of a definition, including the tables of the logs that it reads from sources.
+    """Declare all tables of a definition, including the tables of the logs that the definition reads from sources.
 
-    If a definition reads only the output of other definitions, it has no log from a source.
+    If a definition reads only the output of other definitions, none of its logs is read from a source.
     """
     logs, own = [log for log in definition.log.parts if log.landed], tables_of(definition)
     landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
@@ -46,7 +46,10 @@ def contracts(definition: Definition) -> list[Contract]:
 
 
 def signals_contract(log: Log) -> Contract:
-    """Declare the append-only table of external signals, for which triggers of the pipelines that read a log wait."""
+    """Declare the append-only table of a log's external signals.
+
+    Triggers of the pipelines that read the log can wait for a signal.
+    """
     columns = {
         "name": Column("string", "which signal", required=True),
         "at": Column("timestamp", "when it was sent", required=True),

@@ -64,7 +64,10 @@ def predecessors_type(pipeline: Pipeline) -> str:
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
-    """Declare a pipeline's ledger, with partials, panes, and late or rejected records; each epoch is one commit."""
+    """Declare a pipeline's ledger, which has partials, panes, late records and rejected records.
+
+    Each epoch is one commit.
+    """
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
     parts, said = struct_type(part_types(pipeline)), pipeline.what
@@ -110,7 +113,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
-    """Declare the table of a pipeline's answers, which has the latest answer for each key and window as one row."""
+    """Declare the table of a pipeline's answers; a row is the latest answer for one key and window."""
     said = pipeline.what
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
@@ -125,8 +128,8 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     doc = f"the current answer of pipeline {pipeline.name}"
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
     spans = span_terms("window_end", reach_of_windows(pipeline.where))
-    # A follower of the ledger rewrites every file that has a changed window. If the windows in a file end at similar
-    # times, few files have a changed window.
+    # The follower that updates the table of answers rewrites every file that has a changed window. If the windows in a
+    # file end at similar times, few files have a changed window.
     order = ("window_end", *key_columns(pipeline))
     return Contract(
         pipeline.name,

@@ -1,4 +1,4 @@
-"""Derive the names of the tables of a definition or a log from the name of the definition or log."""
+"""Derive table names from the name of a definition or of a log."""
 
 from __future__ import annotations
 

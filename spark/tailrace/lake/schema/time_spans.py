@@ -1,8 +1,8 @@
 """Choose the span of time (day, month or year) by which a table is partitioned; the choice depends on the definition.
 
-A span is short, but long enough that the rows of one epoch are in only one or two spans. The records of an epoch have
-similar event times, and their windows end within one window's length of these times. With a shorter span, each epoch
-would write more files. With a longer span, a reader of one day would have to read more rows.
+The chosen span is as short as possible, but so long that the rows of one epoch are in only one or two spans. The
+records of an epoch have similar event times, and their windows end within one window's length of these times. With a
+shorter span, each epoch would write more files. With a longer span, a reader of one day would have to read more rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SHORTEST = {"hour": 1 / 24, "day": 1, "month": 28, "year": 365}
 
 
 def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
-    """Return the partitioning by a time column whose values in one epoch are at most `reach` microseconds apart.
+    """Return partitioning terms for a time column whose values in one epoch are at most `reach` microseconds apart.
 
-    If `reach` is None, the distance is not limited, and the result is empty: no partitioning.
+    If `reach` is None, the values in one epoch may be any time apart, and the result is empty: no partitioning.
 
     >>> [span_terms("at", reach) for reach in (0, duration(days(1)), duration(days(400)), None)]
     [('day(at)',), ('month(at)',), (), ()]
@@ -38,7 +38,7 @@ def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
 
 
 def spans_between(span: str, first: int, last: int) -> int:
-    """Return the maximum number of days, months etc. that contain instants from `first` to `last` (microseconds).
+    """Return the maximum number of spans, such as days, that have instants from `first` to `last` (microseconds).
 
     >>> spans_between("day", 0, 1), spans_between("day", 0, duration(days(2))), spans_between("month", 0, 1)
     (2, 3, 2)

@@ -1,1 +1,1 @@
-"""Write an epoch as SQL: aggregate records to partials, merge the partials into open windows, and write ledger rows."""
+"""Write an epoch as SQL: aggregate records into partials, merge partials into open windows, and write ledger rows."""

@@ -1,4 +1,4 @@
-"""Write the clock of an epoch in SQL, as one row that a query joins to every window."""
+"""Write the clock of an epoch in SQL, as a table of one row; a query joins this row to every window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clock_terms(pipeline: Pipeline) -> Times:
 
 
 def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
-    """Return a dict from the columns of the clock's row to their values.
+    """Return a dict that maps the columns of the clock's row to their values.
 
     `clock` is the clock of the epoch, and `before` is the clock of the previous epoch.
     """

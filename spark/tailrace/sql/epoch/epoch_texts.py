@@ -35,7 +35,7 @@ class EpochTexts:
         return partials(self.pipeline, self.names["bundle"], self.names["clock"], by_slices=self.in_process)
 
     def touched(self, *, by_key: bool) -> Query:
-        """Return the query for the open windows that a record touches or the clock changes."""
+        """Return the query for the open windows that a record touches or that the clock changes."""
         names = self.names
         return touched_windows(self.pipeline, names["state"], names["clock"], names["partials"], by_key=by_key)
 
@@ -70,7 +70,7 @@ class EpochTexts:
     def refused(self) -> Query | None:
         """The query for the ledger's rows about records whose window has a finished trigger.
 
-        None if a finished trigger of this pipeline does not refuse records.
+        The value is None if this pipeline accepts records for a window whose trigger has finished.
         """
         if self.pipeline.finishing != "close":
             return None

@@ -26,7 +26,7 @@ def oldest_held(pipeline: Pipeline) -> str:
 
 
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
-    """Return one aggregate per delay: the next time after `now` at which some window will have waited for the delay.
+    """Return one aggregate per delay: the next time after `now` at which a window will have waited for this delay.
 
     Times and delays are in microseconds.
     """
@@ -47,7 +47,7 @@ def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
 
 
 def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
-    """Return the first processing time after `now` at which a window may fire without a record, or None.
+    """Return the first processing time after `now` at which a window may fire without a record; None if never.
 
     `periods` are pairs of a period and its offset, in microseconds. `count` is the number of windows with fresh
     records; if it is 0, no period makes a window fire. `waits` are the values of the aggregates from `due_items`,

@@ -35,8 +35,8 @@ class EpochEntries:
     """The entries of an epoch: entries held from earlier epochs, retracted entries, and added entries.
 
     `held` are the entries from before the epoch, and `new` are the added entries. `stay` are the held entries that the
-    epoch does not retract. `gone` are the retracted entries; a side has no such entries if its records cannot be
-    retracted.
+    epoch does not retract. `gone` are the retracted entries. If the records of a side cannot be retracted, `gone` has
+    no entry for this side.
     """
 
     held: Entries
@@ -79,8 +79,8 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
         of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
         return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
-    # The columns are renamed temporarily: a column could otherwise have the name `at`, which the SQL of windows uses
-    # for the event time.
+    # The columns are renamed temporarily. Without this, a column might be named `at`, the name that the SQL of windows
+    # uses for the event time.
     apart = {name: f"_own_{number}" for number, name in enumerate(own)}
     items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
     carried = ", ".join([*apart.values(), "at", *PLACE, *also])
@@ -91,17 +91,19 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
 
 
 def added_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Return the query for the entries that `rows` add; entries that `rows` also retract are subtracted.
+    """Return the query for the entries that `rows` add.
 
-    Equal entries are repeated as often as they are added.
+    If `rows` also retract an entry, the retraction cancels one addition of this entry. Equal entries are repeated as
+    often as they are added.
     """
     return all_of(rows) if not join.side(side).takes_back else _less(join, side, rows, f"{SIGN} > 0", f"{SIGN} < 0")
 
 
 def retracted_entries(join: Join, side: str, rows: Relation) -> Query:
-    """Return the query for the entries that `rows` retract; entries that `rows` also add are subtracted.
+    """Return the query for the entries that `rows` retract.
 
-    The side must be one whose records can be retracted.
+    The records of the side must be records that can be retracted. If `rows` also add an entry, the addition cancels one
+    retraction of this entry.
     """
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
@@ -118,14 +120,14 @@ def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> 
 
 
 def too_late(join: Join, watermark: int | str) -> Condition:
-    """Return the condition that an entry is late at a watermark, which is a number or a SQL term (`Join.too_late`)."""
+    """Return the condition that an entry is late, given the watermark as a number or SQL term (`Join.too_late`)."""
     if join.where is not None:
         return closed(join, LEFT, watermark)
     return _behind(watermark, join.lateness)
 
 
 def complete(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that an entry without a partner may be output at a watermark (`Join.complete`)."""
+    """Return the condition that an entry without a partner may be output, given the watermark (`Join.complete`)."""
     if join.unmatched == "tell":
         return ALWAYS
     if join.where is not None:
@@ -134,21 +136,21 @@ def complete(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def settled(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that after a watermark, an entry can no longer gain or lose a partner (`Join.settled`)."""
+    """Return the condition that an entry can no longer gain or lose a partner at a watermark (`Join.settled`)."""
     if join.where is not None:
         return closed(join, side, watermark)
     return _behind(watermark, join.ahead(side) + join.lateness)
 
 
 def closed(join: Join, side: str, watermark: int | str) -> Condition:
-    """Return the condition that the join no longer needs an entry after a watermark (`Join.closed`)."""
+    """Return the condition that the join no longer needs an entry, given the watermark (`Join.closed`)."""
     if join.where is not None:
         return Condition(f"LEAST(window_end + {join.lateness}L, {END_OF_TIME}L) <= {_written(watermark)}")
     return _behind(watermark, join.kept(side))
 
 
 def oldest(join: Join, watermark: int) -> int | None:
-    """Return an event time in microseconds; at `watermark`, the join needs no records with earlier event times.
+    """Return the earliest event time, in microseconds, of the records that the join may still need at `watermark`.
 
     Returns None if the join may need records of any event time.
     """
@@ -189,7 +191,7 @@ def given_rows(join: Join, entries: EpochEntries, before: int, after: int) -> Qu
 
 
 def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -> Relation:
-    """Return a relation of a side's entries that meet the condition `told` and have a partner among `partners`."""
+    """Return a relation of one side's entries that meet the condition `told` and have a partner in `partners`."""
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     found = f"SELECT 1 FROM {partners} {theirs} WHERE {meet(join)}"
     return Relation(f"(SELECT * FROM (SELECT * FROM {rows} WHERE {told}) {ours} WHERE EXISTS ({found}))")
@@ -207,7 +209,7 @@ def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
 def pairs(join: Join, left: Relation, right: Relation, also: str = "") -> Query:
     """Return the query for the pairs of entries: the join's results, `_at`, and the positions of both records.
 
-    `also` are further select-list items, which name the two entries `l` and `r`.
+    `also` are further select-list items; in these items, the two entries have the aliases `l` and `r`.
     """
     items = _items(join, {LEFT: "l", RIGHT: "r"}, "GREATEST(l._at, r._at)")
     return Query(f"SELECT {items}{also} FROM {left} l JOIN {right} r ON {meet(join)}")
@@ -276,7 +278,7 @@ def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
 def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int) -> Query:
     """Return the query for the ledger rows about a side's late entries.
 
-    `watermark` is the watermark at which the entries were late.
+    `watermark` is the watermark by which the entries were judged to be late.
     """
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     windows = instants(*JOIN_WINDOW) if join.where is not None else {}
@@ -291,7 +293,7 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
 
 
 def set_aside_of(join: Join, records: Relation) -> Query:
-    """Return the query for the records of both sides that were set aside, each with the reason (rule X7)."""
+    """Return the query for the records of both sides that were set aside; each row has the reason (rule X7)."""
     marked = f"SELECT *, {set_aside(join.set_aside)} AS {FAILED} FROM {records}"
     return Query(f"SELECT * FROM ({marked}) WHERE {FAILED} IS NOT NULL")
 
@@ -307,7 +309,7 @@ def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Quer
 
 
 def rejected(ledger: Relation) -> Query:
-    """Return the query for the rejected records in a ledger: the side, the position and the reason of each."""
+    """Return the query for a ledger's rejected records; each row has a record's side, position and reason."""
     places = (f"IF(side = '{LEFT}', {left}, {right}) AS {name}"
               for name, left, right in zip(PLACE, *(JOIN_PLACE[side] for side in SIDES), strict=True))  # fmt: skip
     items = ", ".join([f"side AS {SIDE}", *places, f"reason AS {FAILED}"])
@@ -324,7 +326,7 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """Return the columns of a join's ledger with their types.
+    """Return a mapping from the columns of a join's ledger to their types.
 
     The column `reason` is included only if the join has set records aside. A ledger that was created by an earlier
     version has no column `reason`. Such a ledger still accepts the rows of a join that has set no record aside.
@@ -338,9 +340,9 @@ def _written(watermark: int | str) -> str:
 
 
 def _behind(watermark: int | str, length: int) -> Condition:
-    """Return the condition that an entry is more than `length` behind a watermark.
+    """Return the condition that an entry's event time is more than `length` before a watermark.
 
-    At the end of the input, the condition holds for all entries.
+    If the watermark is at the end of time, the condition holds for all entries.
     """
     if isinstance(watermark, str):
         return Condition(f"({watermark} >= {END_OF_TIME}L OR _at < {watermark} - {length}L)")

@@ -27,7 +27,7 @@ IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= 
 """The condition that a key is due without a record; `_watermark` and `_now` are columns of the clock."""
 
 OF_TIMER = Condition("source_epoch IS NULL")
-"""The condition that a ledger row about a rejection is about a timer rather than a record."""
+"""The condition that a ledger row is about a rejected timer; other rows about rejections are about records."""
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
@@ -48,14 +48,14 @@ def key_row_types(computation: Computation) -> dict[str, str]:
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """Map the name of each ledger column that a record in flight has to the column's type."""
+    """Return the ledger columns that a record in flight has, as a mapping from column names to types."""
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
 def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Return the query for each key's latest partial in a ledger up to an epoch.
+    """Return the query for the latest partial of each key in a ledger; partials after `epoch` do not count.
 
     Keys whose state was removed are left out.
     """
@@ -65,7 +65,10 @@ def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Q
 
 
 def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Return the query for the rows of all keys after an epoch, computed from the latest partials in a ledger."""
+    """Return the query for the rows of all keys at the end of an epoch.
+
+    The rows are restored from the ledger's latest partials.
+    """
     due = [_least("timers", f"_t.domain = '{EVENT.value}'", "_t.`at`")]
     if computation.ordered:
         due.append(f"{_least('waiting', None, f'_t.{quoted(computation.log.event_time)}')} + 1L")
@@ -77,7 +80,7 @@ def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Return the query for the records that were in flight after an epoch, from the ledger."""
+    """Return the query that reads, from the ledger, the records that were in flight at the end of an epoch."""
     items = ", ".join(map(quoted, loop_types(computation)))
     return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L")
 

@@ -49,13 +49,13 @@ class Rows:
         rows = Query(f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL")
         if not self.pipeline.where.merges:
             return rows
-        # The rows for windows that were merged into another window are in two separate arrays, with one element per
-        # merged window.
+        # The rows for windows that were merged into another window are in two separate arrays: the retractions and the
+        # partials. Each array has one element per merged window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         return Query(f"{rows} UNION ALL {self._inlined(transitions, merged)}")
 
     def apart(self, transitions: Relation) -> list[Query]:
-        """Return the rows of `of_transitions` as two queries: one for partials, one for panes and retractions."""
+        """Return two queries for the rows of `of_transitions`: one for partials, one for panes and retractions."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
@@ -64,20 +64,23 @@ class Rows:
         return [Query(" UNION ALL ".join(rows)) for rows in (partials, fired)]
 
     def _inlined(self, transitions: Relation, merged: str) -> Query:
-        """Return the query for the rows in each transition's array `merged`, which are about merged windows."""
+        """Return the query for the ledger rows in the arrays `merged`.
+
+        Each transition has one such array, about merged windows.
+        """
         inlined = f"SELECT {join_items(key_names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
     def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
-        """Return the query for ledger rows with the given values, one for each row of `rows` that meets a condition."""
+        """Return the query for ledger rows with the given values: one for each row of `rows` that meets `holds`."""
         values = values | {name: quoted(name) for name in self.keys}
         return Query(f"SELECT {select_list(self.types, values)} FROM {rows} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """Return the kinds of rows that a window may write, each with its condition and the terms of its columns.
+        """Return the kinds of rows that a window may write; each kind has a condition and the terms of its columns.
 
-        Columns without a term are null. A window that leaves the state writes no partial: after a restart, the
-        watermark alone shows that the window is gone.
+        Columns without a term are null. A window that leaves the state writes no partial. After a restart, the
+        watermark alone shows that this window has left the state.
         """
         return [("touched AND remains", self._partial()), *self._panes()]
 
@@ -99,7 +102,10 @@ class Rows:
         return f"CAST(CASE {branches} END AS {type})"
 
     def of_late(self, late: Query) -> Query:
-        """Return the query that converts late records, from a query like `partials.late_records`, to ledger rows."""
+        """Return the query that converts late records to ledger rows.
+
+        `late` is a query such as `partials.late_records`.
+        """
         values = {
             "kind": f"'{LATE}'",
             **instants(*SPAN),

@@ -12,7 +12,7 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
-"""The columns for the position of a row's source record: a mapping from ledger columns to record columns."""
+"""A mapping from ledger columns to record columns. These columns store the position of a row's source record."""
 
 
 def output(definition: Map, records: Relation) -> Query:

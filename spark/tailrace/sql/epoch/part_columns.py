@@ -1,4 +1,4 @@
-"""Write an accumulator's table columns in SQL: a number is in a narrow column if it fits, else in a wide column.
+"""Write an accumulator's table columns in SQL: each number is in a narrow column if it fits, else in a wide column.
 
 Each part of an accumulator with `Part.kept` has a narrow and a wide column. Most numbers of these parts fit the narrow
 column, so files stay small. Older tables, which have only the narrow column, can still be read.
@@ -41,10 +41,13 @@ def struct(pipeline: Pipeline, prefix: str) -> str:
 
 
 def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
-    """Return the term for one part of an accumulator in a table; `column` returns the term for a table column."""
+    """Return the term for one part of an accumulator that a table stores.
+
+    `column` maps a column name to the column's term.
+    """
     part = pipeline.parts[name]
     if part.kept:
-        # In rows that were written before the table had the wide column, the wide column is null.
+        # In rows that are older than the wide column, the wide column is null.
         return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
     if part.unit:
         # The table has this number in one column, but aggregation splits the number into two parts. The term below

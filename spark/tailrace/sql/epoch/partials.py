@@ -1,4 +1,4 @@
-"""Write the first half of an epoch in SQL: aggregate a bundle to one row per key and window that the records touch.
+"""Write the first half of an epoch in SQL: aggregate a bundle of records into one row for each key and window.
 
 Each row has the accumulator of its records, and the number of its records (`arrived`). The bounds of windows are in
 microseconds here.
@@ -36,7 +36,7 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
     If `lifted` is True, each row is a record; otherwise, each row is an accumulator of several records.
     """
-    # If records can be retracted, the values that a record adds already have the type of the total.
+    # If records can be retracted, the values that a single record adds already have the type of the sum.
     narrow = lifted and not pipeline.takes_back
     return [
         f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
@@ -71,10 +71,10 @@ def window_accumulators(pipeline: Pipeline, rows: Query) -> Query:
 
 
 def combine_partials(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Return the query that combines the accumulators of each window into one accumulator; windows may also merge.
+    """Return the query that combines the accumulators of each window into one accumulator.
 
-    Each row of `rows` has the accumulator of some of a window's records. With `counted`, `rows` and the result also
-    have the number of records, `arrived`.
+    If windows merge, the accumulators of overlapping windows are also combined. Each row of `rows` has the accumulator
+    of some of a window's records. With `counted`, `rows` and the result also have the number of records, `arrived`.
     """
     arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
     totals = join_items(arrived, merged_items(pipeline))
@@ -107,7 +107,7 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
     if end is None:
         by = join_items(keys, list(SPAN))
         return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")
-    # A window's end can be computed from its start, and grouping is a quarter faster if the end is not a key.
+    # A window's end can be computed from its start. Grouping without the end takes a quarter less time.
     by, carried = join_items(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = join_items(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
@@ -128,7 +128,7 @@ def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Return True if a bundle may have late records, according to the watermark before the epoch.
+    """Return True if a bundle may have late records; this depends on the watermark before the epoch.
 
     `closest` is the earliest end of a window in the bundle, and `before` is the clock before the epoch. If windows
     merge, the result is always True: the partials do not contain late records, so `closest` does not show whether there
@@ -142,7 +142,7 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
 
 
 def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
-    """Return the query for a bundle's late records: a row per record and window that is closed (rule M1).
+    """Return the query for a bundle's late records: one row for each record and each closed window of it (rule M1).
 
     The columns are the keys, `at`, the window, the record's position, the clock's columns, and the `reason`.
     """

@@ -1,4 +1,4 @@
-"""Combine an epoch's partials with the open windows in SQL: by grouping or a join, or by merging if windows merge.
+"""Combine an epoch's partials with the open windows in SQL: by grouping, by a join or, if windows merge, by merging.
 
 The result has one row for each window that is open or touched. A row has the state columns of `model.step.transition`;
 for a new window, these columns have their initial values (rules M2, V2, V3). A row also has `arrived`, the accumulator
@@ -25,10 +25,10 @@ from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, to
 def meeting_windows(
     pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False
 ) -> Query:
-    """Return the query that combines the windows in `state` with the `partials` and the clock's columns.
+    """Return the query that combines the windows in `state` with the `partials`, and adds the clock's columns.
 
-    If windows do not merge and `joined` is True, the query uses a join instead of grouping; a join is faster within one
-    process.
+    If windows do not merge and `joined` is True, the query uses a join instead of grouping. Within one process, a join
+    is faster.
     """
     if pipeline.where.merges:
         return _merged(pipeline, state, partials, clock)
@@ -37,11 +37,11 @@ def meeting_windows(
 
 
 def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
-    """Return the query that adds first states for new windows, and drops new windows that are closed (rule M1).
+    """Return the query that adds initial states for new windows, and drops new windows that are closed (rule M1).
 
-    `both` is a query with each window's state and arrivals. The columns of the state are null if the window has no
-    state, and the columns of the arrivals are null if it has no arrivals. A window counts as closed if the watermark
-    before the epoch has closed it.
+    `both` is a query with the state and the arrivals of each window. The state columns are null if the window has no
+    state, and the arrival columns are null if the window has no arrivals. A new window counts as closed if the
+    watermark before the epoch has closed it.
     """
     rules = Transition(pipeline, Sql())
     columns, window = rules.columns(), [*key_names(pipeline), *SPAN]
@@ -69,8 +69,8 @@ def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
     """Return the query that groups the union of states and arrivals by window, so that each window has one row.
 
     State and partials are both partitioned by key and window. So the grouping moves no rows between tasks, and the next
-    state has the same partitions. A group has at most one row of the state and at most one row of the partials. Any
-    aggregate that skips nulls therefore returns the value of that row.
+    state has the same partitioning. A group has at most one row of the state and at most one row of the partials. Any
+    aggregate that skips nulls therefore returns the value of the only row.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
     window = [*key_names(pipeline), *SPAN]

@@ -1,4 +1,4 @@
-"""Find the open windows that an epoch touches, in SQL: a record touches the window, or the clock changes the window.
+"""Find, in SQL, the open windows that an epoch touches: windows that a record touches or that the clock changes.
 
 The rules change only touched windows, so an engine need not read or write any other window (MillWheel, 4.1: a
 computation runs for a key when a record or a timer arrives). In the queries, `s` is a row of the state. `p` is a
@@ -26,7 +26,10 @@ def meets_record(pipeline: Pipeline, *, by_key: bool) -> Condition:
 
 
 def changed_by_clock(pipeline: Pipeline) -> Condition:
-    """Return the condition, on a window and the clock, that an epoch changes the window without a record."""
+    """Return the condition that the clock of an epoch changes a window that no record touches.
+
+    The condition is on the columns of the window and of the clock.
+    """
     rules = Transition(pipeline, Sql())
     row = {name: quoted(name) for name in rules.columns()}
     return Condition(f"COALESCE({rules.changes_without_records(row, 'window_end', clock_terms(pipeline))}, true)")
@@ -35,7 +38,7 @@ def changed_by_clock(pipeline: Pipeline) -> Condition:
 def touched_windows(pipeline: Pipeline, state: Relation, clock: Relation, records: Relation, *, by_key: bool) -> Query:
     """Return DuckDB's query for the touched windows.
 
-    The query reads the state once, and adds the number of the state's row as the column `_row`.
+    The query reads the state once, and adds the column `_row` with the row number of the window in the state.
     """
     met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
@@ -43,7 +46,10 @@ def touched_windows(pipeline: Pipeline, state: Relation, clock: Relation, record
 
 
 def windows_with_records(pipeline: Pipeline, state: Relation, records: Relation, *, by_key: bool, few: bool) -> Query:
-    """Return the query for the windows that records touch. If `few` is True, Spark broadcasts the records."""
+    """Return the query for the windows that records touch.
+
+    If `few` is True, the query tells Spark to broadcast the records.
+    """
     hint = "/*+ BROADCAST(p) */ " if few else ""
     met = f"EXISTS (SELECT {hint}1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     return Query(f"SELECT s.* FROM {state} s WHERE {met}")

@@ -14,14 +14,14 @@ from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
-"""A mapping from the letter with which a phase's columns begin to the phase; phase `c` is the closing of a window."""
+"""A mapping from letters to phases; the columns of a phase begin with its letter. Phase `c` closes a window."""
 
 
 def phases(pipeline: Pipeline) -> list[str]:
-    """Return the letters of the phases in which a pane of this definition may fire. The query omits the other phases.
+    """Return the letters of the phases in which a pane of this definition may fire.
 
-    After the watermark, only a trigger that depends on the watermark can fire. If every fresh record fires at once, a
-    window has nothing left to fire when it closes.
+    The query omits the other phases. After the watermark, only a trigger that depends on the watermark can fire. If the
+    trigger fires immediately for every fresh record, a window has nothing left to fire when the window closes.
     """
     letters = ["a"]
     if pipeline.when.looks_at_watermark:
@@ -32,7 +32,7 @@ def phases(pipeline: Pipeline) -> list[str]:
 
 
 def any_emits(pipeline: Pipeline) -> Condition:
-    """Return the condition that a window fires in any phase of the epoch."""
+    """Return the condition that a window fires in at least one phase of the epoch."""
     return Condition("(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")")
 
 
@@ -42,8 +42,9 @@ _END = "window_end"
 class Chain:
     """A chain of projections that grows with `add`. Each projection names every column that it passes on.
 
-    Each projection has the previous projection in brackets after FROM. With a chain of named queries (`WITH`) instead,
-    Spark would resolve the relations of each query again, which takes two fifths of the time of planning an epoch.
+    Each projection selects from the previous projection, which is in brackets after FROM. With a chain of named queries
+    (`WITH`) instead, Spark would resolve the relations of each query again. This would take two fifths of the time that
+    the planning of an epoch takes.
     """
 
     def __init__(self, start: Query, columns: list[str]) -> None:

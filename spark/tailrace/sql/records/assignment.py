@@ -1,7 +1,7 @@
-"""Assign a bundle's records to windows in SQL: for each kind of window, the window is an expression over the record.
+"""Assign a bundle's records to windows in SQL: each kind of window has an SQL expression over a record's columns.
 
 The bounds of windows are in microseconds here. `NATIVE` has the kinds of windows that can be written as an expression;
-a definition with another kind of window has no native execution.
+a definition with another kind of window cannot assign its windows in SQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def key_names(pipeline: Pipeline) -> list[str]:
 
 
 def join_items(*groups: list[str]) -> str:
-    """Join the select-list items of several groups with commas."""
+    """Join the select-list items of several groups to one text, separated by commas."""
     return ", ".join(item for group in groups for item in group)
 
 
@@ -57,9 +57,9 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
 def window_rows(pipeline: Pipeline, source: Relation) -> Query:
     """Return the query for a bundle's records with their windows: one row for each record and each of its windows.
 
-    The columns are the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's
-    position in the source. `source` is a relation of records after the definition's steps. If custom code assigns the
-    windows, `source` has them in the column `WINDOWS`.
+    The columns are the keys, `at` (event time), `window_start`, `window_end`, the values that the record adds to the
+    accumulator's parts, and the record's position in the source. `source` is a relation of records after the
+    definition's steps. If custom code assigns the windows, `source` has the assigned windows in the column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = join_items(key_names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -82,8 +82,9 @@ def has_overlap(pipeline: Pipeline) -> bool:
 
 
 LEAST_WINDOWS = 3
-"""The minimum number of windows per record for which slices of time are used. With fewer windows per record, combining
-the slices may take more time than it saves.
+"""The minimum number of windows per record for which slices of time are used.
+
+With fewer windows per record, the time to combine the slices may exceed the time that the slices save.
 """
 
 
@@ -110,7 +111,10 @@ def slices_in_windows(pipeline: Pipeline, carried: list[str], slices: Query) -> 
 
 
 def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
-    """Cut off the parts of windows that lie before the beginning or after the end of time (`Pipeline.exceeds_time`)."""
+    """Return the query that limits windows to the time between the beginning and the end of time.
+
+    If `Pipeline.exceeds_time` is False, the windows are returned unchanged.
+    """
     if not pipeline.exceeds_time:
         return windows
     start, end = f"GREATEST(window_start, {BEGINNING}L)", f"LEAST(window_end, {END_OF_TIME}L)"
@@ -197,8 +201,8 @@ def _sessions(where: Sessions, carried: str, records: Query) -> Query:
 def _calendar(where: Calendar, carried: str, records: Query) -> Query:
     zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
     # In this query, a local time is represented by the UTC instant with the same clock reading. If clocks show a local
-    # time twice, Spark takes the first instant, like the model. If clocks skip a local time, Spark takes the instant of
-    # the skip, like the model.
+    # time twice, Spark takes the earlier of the two instants. If clocks skip a local time, Spark takes the instant of
+    # the skip. The model does the same in both cases.
     local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
     ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
         ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip

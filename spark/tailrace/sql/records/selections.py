@@ -43,7 +43,7 @@ def step_query(
 ) -> Query | None:
     """Return the query that applies a step to a relation's records, or None if the step is custom code.
 
-    `types` are the types of the columns that the definition knows. `failing` is True if the records have the column
+    `types` maps the columns that the definition knows to their types. `failing` is True if the records have the column
     `FAILED`. A rejected record is passed on as one record, even if the step makes several records from one accepted
     record. `columns` are all columns of the relation; this argument is needed only if the step may drop records.
     """
@@ -57,7 +57,8 @@ def step_query(
     if isinstance(step, SetAside):
         return Query(f"SELECT *, {set_aside(step.reasons)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
-        # For a record that an earlier step rejected, no expression is computed, because the expression might fail.
+        # No expression is computed for a record that an earlier step rejected, because the expression might fail for
+        # this record.
         values = {
             name: f"IF({FAILED} IS NULL, {text}, NULL)" if failing else text for name, (_, text) in step.values.items()
         }
@@ -83,12 +84,15 @@ def _packed(step: Pack, types: Mapping[str, str]) -> str:
 
 
 def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Return the list of elements that a row is unpacked to; with `outer`, an empty list becomes one null."""
+    """Return the term for the list of elements into which a row is unpacked.
+
+    If the step has `outer`, an empty list becomes a list with one null.
+    """
     taken = quoted(step.name) if step.first is None else f"SLICE({quoted(step.name)}, 1, {step.first})"
     made = taken
     if step.place is not None:
-        # The lambda's parameters begin with an underscore, and no column's name does. If a parameter had the name of a
-        # column, DuckDB would read the column instead.
+        # The names of the lambda's parameters begin with an underscore, and column names do not. If a parameter had the
+        # name of a column, DuckDB would read the column instead.
         terms = [f"'{name}', _a.{quoted(name)}" for name in step.fields(types)]
         # The index `_i` counts from 0, but the position column counts from 1.
         terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
@@ -103,9 +107,10 @@ def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
-    """Return the query for records after a step; if the step may reject records, `FAILED` has the reason.
+    """Return the query for records after a step.
 
-    The reason's term uses the computed columns by name, so each value is computed only once.
+    If the step may reject records, the column `FAILED` has the reason. The SQL term for the reason refers to the
+    computed columns by name, so each value is computed only once.
     """
     o, terms = Sql(), {name: quoted(name) for name in types}
     reasons = [
@@ -167,7 +172,7 @@ def rejected_records(prepared: Relation) -> Query:
 
 
 def is_common(step: ElementWise) -> bool:
-    """Return True if a step can be written in the common SQL, so every engine can run it."""
+    """Return True if a step can be written in the common SQL, which every engine can run."""
     return isinstance(step, Derive | Pack | SetAside | Unpack)
 
 
@@ -177,5 +182,5 @@ def keeps_each(step: ElementWise) -> bool:
 
 
 def needs_spark(pipeline: Ranged) -> bool:
-    """Return True if a step is written for Spark."""
+    """Return True if a step of the definition is written in Spark code, which only Spark can run."""
     return any(isinstance(one, SparkColumns | SparkFrame) for one in pipeline.each)

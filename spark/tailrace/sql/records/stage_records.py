@@ -18,7 +18,9 @@ _OPENED = f"COALESCE(reason = '{OPEN}', false)"
 
 
 def changes(pipeline: Pipeline, rows: Relation) -> Query:
-    """Return the query for a later stage's records, from a stage's ledger rows (`model.step.stages.changes`).
+    """Return the query that converts a stage's ledger rows to a later stage's records.
+
+    The reference for the conversion is `model.step.stages.changes`.
 
     A backfill may correct windows that are still open in the stream. A later stage reads such a correction together
     with the epoch that follows the correction.
@@ -31,7 +33,7 @@ def changes(pipeline: Pipeline, rows: Relation) -> Query:
 def sent_with(epoch: int, after: int | None = None) -> Condition:
     """Return the condition that a later stage reads a ledger row in an epoch after `after` and up to `epoch`.
 
-    If `after` is None, the condition is for `epoch` alone.
+    If `after` is None, the condition is that a later stage reads the row in the epoch `epoch`.
     """
     after = epoch - 1 if after is None else after
     streamed = f"writer = 'stream' AND epoch > {after}L AND epoch <= {epoch}L"
@@ -53,9 +55,9 @@ def sent_until(epoch: int) -> Condition:
 
 
 def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
-    """Return the query for a later stage's records, from the answers of `answers.batch_answers`.
+    """Return the query that converts the answers of `answers.batch_answers` to the records of a later stage.
 
-    The answers have their windows in microseconds.
+    The bounds of the answers' windows are in microseconds.
     """
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]

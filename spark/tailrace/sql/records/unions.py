@@ -1,4 +1,4 @@
-"""Write, in SQL, the records of several logs as the records of the logs' union (`model.logs.derived_logs.Union`)."""
+"""Write, in SQL, the union of several logs: the records of all these logs (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.sql.terms import Query, Relation, quoted
 def union_records(union: Union, members: Mapping[str, Relation]) -> Query:
     """Return the query for a union's records.
 
-    `members` maps each log's name in the union to a relation of the log's records.
+    `members` maps the name that each log has in the union to a relation of the log's records.
     """
     return Query(" UNION ALL ".join(_member(union, name, rows) for name, rows in members.items()))
 

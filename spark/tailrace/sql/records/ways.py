@@ -1,4 +1,4 @@
-"""Choose how a definition processes an epoch's records, and list the reasons if SQL alone is not sufficient."""
+"""Choose whether a definition's step runs in SQL alone or partly in Python, and list the reasons for Python."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def way(pipeline: Pipeline) -> Way:
 def sql_alone(pipeline: Pipeline) -> bool:
     """Return True if the common SQL alone can run a definition's steps and assign its records to windows.
 
-    Only if the result is True can the definition's windows be in this process while Spark's executors aggregate the
-    records.
+    If the result is False, the definition's windows cannot be kept in this process while Spark's executors aggregate
+    the records.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
@@ -41,10 +41,11 @@ def may_reject(pipeline: Pipeline) -> bool:
 
 
 def reasons_for_python(pipeline: Pipeline) -> list[str]:
-    """List the reasons why SQL alone cannot run a definition's step; each reason names the part of the definition.
+    """List the reasons why SQL alone cannot run a definition's step.
 
-    Triggers are never a reason: all triggers, even custom triggers, are written in the algebra. There is SQL for each
-    built-in kind of window, but a subclass of a built-in kind counts as custom.
+    Each reason names the part of the definition that needs Python. Triggers are never a reason: all triggers, even
+    custom triggers, are written in the algebra. There is SQL for each built-in kind of window, but a subclass of a
+    built-in kind counts as custom.
     """
     found = []
     if _own_windows(pipeline):

@@ -1,1 +1,1 @@
-"""Write the answers for complete input as SQL, and the ledger rows that a backfill derives from these answers."""
+"""Write, as SQL, the answers for complete input, and the ledger rows that a backfill derives from these answers."""

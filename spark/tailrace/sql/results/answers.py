@@ -1,7 +1,8 @@
 """Write SQL that computes the answers for complete input, and SQL that compares computed and current answers.
 
-A backfill and an audit compute the answers for complete input; the audit compares the current answers with these
-answers. In this module, the bounds of all windows are in microseconds, including the windows of the current answers.
+A backfill and an audit compute the answers for complete input. The audit then compares the current answers with the
+computed answers. In this module, the bounds of all windows are in microseconds, including the windows of the current
+answers.
 """
 
 from __future__ import annotations
@@ -60,21 +61,27 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
 
 
 def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
-    """Return the query for the current answers in a table, with windows in microseconds and with versions."""
+    """Return the query for a table's current answers and their versions, with windows in microseconds."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = join_items(key_names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
 def answer_rows(pipeline: Pipeline) -> ComparedRows:
-    """Return the comparison of answers: key and window identify an answer; computed answers have accumulators."""
+    """Return the `ComparedRows` of answers: key and window identify an answer.
+
+    Computed answers have accumulators.
+    """
     return ComparedRows(
         (*key_names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
     )
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
-    """Return the query for each pane's answer; the column `retraction` is true if the pane retracts the answer."""
+    """Return the query for the answer in each pane.
+
+    The column `retraction` is true if the pane retracts this answer.
+    """
     results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = join_items(key_names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
@@ -94,9 +101,9 @@ def in_range(first: int, last: int) -> Condition:
 
 
 def reads_whole_windows(pipeline: Pipeline) -> bool:
-    """Return True if all events between `events_from` and `events_until` belong to windows of the range.
+    """Return True if all event times from `events_from` to `events_until` lie in windows of the backfill's range.
 
-    If the result is True, the windows need not be filtered by the range.
+    If the result is True, the query need not filter the windows by the range.
     """
     where = pipeline.where
     fixed = type(where) is Fixed and where.phase is None
@@ -110,7 +117,7 @@ def _beginning(where: Windowing, at: int) -> int:
 
 
 def events_in(pipeline: Pipeline, first: int) -> int | None:
-    """Return the earliest event time of a stage's records in windows with a timestamp from `first` on.
+    """Return the earliest event time that a stage's records can have in windows with timestamps from `first` on.
 
     All times are in microseconds. Returns None if the windows may contain any event time. The stage's windows must not
     merge.
@@ -123,10 +130,10 @@ def events_in(pipeline: Pipeline, first: int) -> int | None:
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:
-    """Return the earliest event time that a record of the log can have in a window with a timestamp from `first` on.
+    """Return the earliest event time that the log's records can have in windows with timestamps from `first` on.
 
     All times are in microseconds. Returns None if the windows may contain any event time. For sessions, the result is a
-    bound for the last record of a session: how much earlier the session begins depends on the data.
+    lower bound for the event time of a session's last record. How much earlier the session begins depends on the data.
     """
     where = pipeline.where
     if reads_whole_windows(pipeline):
@@ -156,7 +163,7 @@ def events_until(pipeline: Pipeline, last: int) -> int | None:
         if place and stage.timestamp is not END_OF_WINDOW:
             return None
         if isinstance(stage.where, OwnWindows):
-            # A user's window may begin before the event for which it is assigned. So an event after `last` may be in a
+            # A custom window may begin before the event for which it is assigned. So an event after `last` may be in a
             # window that begins before `last`.
             ahead = stage.where.reach if stage.where.merges else stage.where.longest
             if ahead is None:

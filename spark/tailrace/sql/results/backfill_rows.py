@@ -46,9 +46,9 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
 
     The rows are retractions of the current answers, and panes with the computed answers.
 
-    `view` has the columns of `ComparedRows.differences`, without the rows that are the same. `open_` is the condition
-    that later stages read a row (`stage_records.sent_with`); it is None if no window of the range is open in the
-    stream.
+    `view` has the columns of `ComparedRows.differences`, without the rows whose answer did not change. `open_` is the
+    condition that later stages read a row (`stage_records.sent_with`); it is None if no window of the range is open in
+    the stream.
     """
     types = ledger_contract(pipeline).types
     common = written.columns(PANE) | instants(*SPAN) | {name: quoted(name) for name in pipeline.key}

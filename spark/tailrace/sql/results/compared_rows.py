@@ -1,4 +1,4 @@
-"""Compare rows in SQL: count the rows of two queries, or put computed rows next to the rows that a table has."""
+"""Compare rows in SQL: count the rows of two queries, or put computed rows next to rows that are already in a table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tailrace.sql.terms import Condition, Query, bracketed, quoted
 
 
 def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
-    """Return the query for each distinct row of two queries; `_ours` and `_theirs` count the row in each query.
+    """Return the query for the distinct rows of two queries.
 
-    Only the given columns are compared. Two nulls count as equal.
+    `_ours` and `_theirs` count how often each query has the row. Only the given columns are compared. Two nulls count
+    as equal.
     """
     by = ", ".join(columns)
     sides = ((ours, "1L AS _ours, 0L AS _theirs"), (theirs, "0L AS _ours, 1L AS _theirs"))
@@ -27,14 +28,14 @@ class ComparedRows:
 
     Computed rows are the result of a query. Held rows are the rows that a table already has.
 
-    The columns in `identity` identify a row; the names are written as in SQL. The columns in `filled` are never null.
-    `values` maps the columns that may differ to their types. All rows with the same identity have the same values in
-    the `common` columns. Only computed rows have the `carried` columns.
+    The columns in `identity` identify a row; their names are quoted if SQL requires quotes. The columns in `filled` are
+    never null. `values` maps the columns that may differ to their types. All rows with the same identity have the same
+    values in the `common` columns. Only computed rows have the `carried` columns.
 
     With `several`, several rows may have the same identity. Rows with the same identity are compared in the order of
-    their values, and if one of these rows differs, all rows with this identity count as changed. With `by_all`, a row
-    is identified by all its values, and several rows may be equal. Each row that differs is then either new or gone,
-    and no row counts as changed.
+    their values. If one of these rows differs, all rows with this identity count as changed. With `by_all`, a row is
+    identified by all its values, and several rows may be equal. Each row that differs is then either new or gone, and
+    no row counts as changed.
     """
 
     identity: tuple[str, ...]
@@ -87,7 +88,7 @@ class ComparedRows:
         return self._as_a_whole(text) if self.several and not self.by_all else text
 
     def new(self, computed: Query) -> Query:
-        """Return a query with the columns of `differences` if there are no held rows: all computed rows are new."""
+        """Return the query for `differences` if there are no held rows: all computed rows are then new."""
         items = [*self.identity, *self.common]
         items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
         items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]

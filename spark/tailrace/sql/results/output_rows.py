@@ -45,10 +45,10 @@ class OutputRows(ComparedRows):
     def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
         """Return the query for a ledger's current rows: the rows of the highest generation, without retractions.
 
-        The highest generation is chosen at each position.
+        The highest generation is determined separately for each position.
 
-        `within` is a condition on the event time. `until` is the last epoch whose rows count. If rows are identified by
-        all their values, the result's column `epoch` has no meaning.
+        `within` is a condition on the event time. `until` is the last epoch whose rows are read. If rows are identified
+        by all their values, the result's column `epoch` has no meaning.
         """
         said = ", ".join(self.said)
         rows = f"SELECT * FROM {ledger} WHERE kind = '{PRODUCTION}' AND {within}"
@@ -64,7 +64,7 @@ class OutputRows(ComparedRows):
         return Query(f"SELECT {said}, epoch FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})")
 
     def records(self, ledger: Relation, until: int) -> Query:
-        """Return the query for a ledger's current rows with the readers' columns (`stage_records.productions`)."""
+        """Return the query for a ledger's current rows, with the readers' columns (`stage_records.productions`)."""
         return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
 
     def corrected(self, view: Relation, written: BackfillVersion) -> Query:

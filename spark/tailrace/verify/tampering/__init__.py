@@ -1,1 +1,1 @@
-"""Check whether anything other than Tailrace changed commits or files; the rows of the tables are not compared."""
+"""Check whether commits or files were changed by anything other than Tailrace; the tables' rows are not compared."""

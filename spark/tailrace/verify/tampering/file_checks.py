@@ -25,7 +25,7 @@ from tailrace.lake.digests.summed_output import checksum_text
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
 AT_ONCE = 8
-"""The number of files that are checked in parallel; on object storage, the check of a file is a request."""
+"""The number of files that are checked in parallel. On object storage, each check is one request."""
 
 PIECE = 1 << 20
 """The size, in bytes, of the pieces in which a file is read."""
@@ -77,7 +77,10 @@ def _entries(table: Table) -> Iterator[ManifestEntry]:
 
 
 def _tried(io: FileIO, files: Iterable[DataFile], fault: Callable[[FileIO, DataFile], str | None]) -> dict[str, str]:
-    """Check files in parallel; return a dict that maps the path of each faulty file to its fault."""
+    """Check files in parallel with the function `fault`.
+
+    The result is a dict that maps the path of each faulty file to its fault.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         files = list(files)
         found = zip(files, pool.map(partial(fault, io), files), strict=True)

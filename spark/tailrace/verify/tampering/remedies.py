@@ -1,4 +1,7 @@
-"""Name the remedies for faults that an audit finds: a command is shown next to each check that fails."""
+"""Define the remedies for faults that an audit finds.
+
+A failed check is shown together with the command that repairs it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ REMEDIES: Mapping[str, str] = {
         "--epoch N` sets all tables back to one epoch"
     ),
 }
-"""A mapping from a check's name to the remedy if the check fails; for all other checks, the remedy is a restore."""
+"""A mapping from a check's name to the remedy for a failure of this check.
+
+For checks that are not listed, the remedy is a restore.
+"""
 
 
 def remedy(check: str, definition: str) -> str:

@@ -53,7 +53,10 @@ def recorded_tables(lake: Lake, definition: Definition) -> list[str]:
 
 
 def tables_agree(lake: Lake, definition: Definition) -> Check:
-    """Check that no table is older than a table derived from it; otherwise, somebody has set the table back."""
+    """Check that no table is older than a table derived from it.
+
+    A table that is older has been set back to a former state.
+    """
     faults = list(_disagreements(lake, definition))
     return Check("the tables are of one time", not faults, "; ".join(faults) or "none is behind what another has of it")
 
