@@ -5,6 +5,7 @@ One function folds a definition on any engine (`EngineRuns.said`), so each law i
 
 from __future__ import annotations
 
+import gc
 import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -148,7 +149,8 @@ class EngineRuns(ABC):
                     consumed = after.consume(self.changes(one, stepped), states[place + 1])
                     onward = max(one.onward(stepped.state), before.watermark if before else BEGINNING)
                     time = replace(time, watermark=onward)
-        for one in stages:
+        for one, state in zip(stages, states, strict=True):
+            state.forget()
             one.close()
         return said
 
@@ -237,6 +239,14 @@ class OnSpark(EngineRuns):
 
     def varied(self, data: st.DataObject) -> EngineRuns:
         return replace(self, most=data.draw(st.sampled_from([None, 0, 3])))
+
+    def said(self, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> list[Said]:
+        try:
+            return super().said(pipeline, epochs)
+        finally:
+            # All tests of a process share one JVM: frames that nobody needs any more must not fill its heap.
+            self.spark.catalog.clearCache()
+            gc.collect()
 
     def at_rest(self, most: int) -> EngineRuns:
         return replace(self, most=most)
