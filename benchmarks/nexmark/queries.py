@@ -111,7 +111,7 @@ class Query:
         return self.definition.key if isinstance(self.definition, Pipeline) else ()
 
     def flattened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-        """The same of the rows of its table, or of the rows of a map or a join."""
+        """Return the flattened answers from the rows of the query's table, or from the rows of a map or a join."""
         for row in rows:
             found = tuple(_plain(theirs, row[ours]) for theirs, ours in self.columns)
             yield from [found] * row.get(TIMES, 1)

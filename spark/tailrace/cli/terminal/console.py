@@ -44,7 +44,7 @@ class Output:
 
     @property
     def without_news(self) -> Output:
-        """The same output without messages, for a command that writes other lines to standard error."""
+        """An output that shows no messages, for a command that writes other lines to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def report(self, data: Mapping[str, Any], lines: Iterable[RenderableType]) -> None:

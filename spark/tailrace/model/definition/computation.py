@@ -31,7 +31,7 @@ from tailrace.model.definition.once import Once
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Productions, Union, taken_back
-from tailrace.model.logs.log import PANE_TIME, Log
+from tailrace.model.logs.log import PANE_TIME, Log, missing_log
 
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
@@ -265,8 +265,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
     kind, log = type(computation), computation.log
     value: object = log
     if not isinstance(value, Log):
-        remedy = 'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.produced'
-        yield Fault("log", value, "a log", remedy)
+        yield missing_log(value, "log=earlier.produced")
         return
     if value.takes_back:
         yield taken_back("log", log, f"read the log that {log.name} reads")

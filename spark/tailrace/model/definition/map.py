@@ -35,7 +35,7 @@ from tailrace.model.definition.record_steps import (
 )
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
-from tailrace.model.logs.log import PANE_TIME, PLACE, Log
+from tailrace.model.logs.log import PANE_TIME, PLACE, Log, missing_log
 from tailrace.model.windows.panes import Rejected
 
 
@@ -119,8 +119,7 @@ def _faults(definition: Map) -> Iterable[Fault]:
     yield from name_faults("name", definition.name)
     log: object = definition.log
     if not isinstance(log, Log):
-        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
-        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
+        yield missing_log(log, "log=earlier.produced for what another one produces")
         return
     if log.takes_back:
         which = "panes" if isinstance(log, Panes) else "produced"

@@ -46,7 +46,7 @@ from tailrace.model.definition.record_steps import (
 )
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
-from tailrace.model.logs.log import PANE_TIME, Log
+from tailrace.model.logs.log import PANE_TIME, Log, missing_log
 from tailrace.model.triggers.combinators import AtWatermark, Trigger, trigger_faults
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
@@ -451,8 +451,7 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
     yield from name_faults("name", pipeline.name)
     log: object = pipeline.log
     if not isinstance(log, Log):
-        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
-        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.panes for a later stage")
+        yield missing_log(log, "log=earlier.panes for a later stage")
         return
     steps = list(steps_faults(pipeline.each, log.columns))
     yield from steps

@@ -304,6 +304,11 @@ the log.
 """
 
 
+def missing_log(log: object, other: str) -> Fault:
+    """Return the fault of a definition whose `log` is not a log. `other` is what to write in place of a new log."""
+    return Fault("log", log, "a log", f'write log=Log(name="rides", columns=..., event_time=...), or {other}')
+
+
 def too_large(log: Log) -> str:
     """Return the reason for rejecting a record that is larger than its log allows; the reason includes a remedy."""
     return f"the record has more than {log.record_bytes} bytes: set record_bytes in the log"

@@ -29,7 +29,7 @@ Text = TypeVar("Text", Query, Relation)
 
 
 class StepError(TailraceError, RuntimeError):
-    """The error raised if a step's function on data frames returns columns other than those that the step declares."""
+    """The error raised if a step's function on data frames returns other columns than the step declares."""
 
 
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
@@ -37,7 +37,7 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
 
     If a step can fail, the result has the column `FAILED`.
 
-    Raises `StepError` if a step's function on data frames returns columns other than those that the step declares.
+    Raises `StepError` if a step's function on data frames returns other columns than the step declares.
     """
     types, columns = pipeline.log.columns, frame.columns
     if pipeline.each and not any(isinstance(one, Each | SparkFrame) for one in pipeline.each):

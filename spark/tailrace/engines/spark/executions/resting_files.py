@@ -161,7 +161,7 @@ class RestingFiles:
         return self._standing(resting.table, resting.buckets)
 
     def live(self, resting: RestingState) -> DataFrame:
-        """Return the windows that are resting: the windows of the snapshot, except those that epochs have taken out."""
+        """Return the resting windows: the windows of the snapshot without the windows that epochs have taken out."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
