@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RangesOperator(RunnerOperator):
     """Backfills ranges of a definition. `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    If the backfill changed any answers, the task emits an event of the answers' asset.
+    If the backfill changed any answers, the task emits an event of the Airflow asset that represents the answers.
     """
 
     ui_color = "#dbe9f6"

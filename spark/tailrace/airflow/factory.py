@@ -125,8 +125,8 @@ def stream_dag(
     """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
 
     The source is a `folder` of files or a Kafka `topic`. A run of the DAG fails if the watermark lags the wall clock by
-    more than `behind`, or if another stream has the lease. Set `behind` to None for historical records. The DAG is
-    paused until somebody unpauses it. Raises `RunnerError` for invalid options.
+    more than `behind`, or if another stream has the lease (the right to write the tables). Set `behind` to None for
+    historical records. The DAG is paused until somebody unpauses it. Raises `RunnerError` for invalid options.
     """
     place = _place(definition)
     loaded = load_any(place)

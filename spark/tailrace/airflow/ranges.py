@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _HOUR = 3_600_000_000
 
 Interval = tuple[int, int]
-"""A half-open range of window timestamps, in microseconds."""
+"""A half-open range of window timestamps, in microseconds. The timestamp of a window is the window's last instant."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a pipeline's answers.
+    """How far a pipeline's answers extend in event time.
 
     All windows that end at or before `closed` are closed. The last window ends at `latest`.
 

@@ -29,7 +29,7 @@ TABLE = "table"
 
 RANGES = "ranges"
 """The name of the XCom in which the task `propose` stores the ranges to backfill, for the task `repair` to read. The
-ranges are ranges of window timestamps, in microseconds.
+ranges are ranges of window timestamps (last instants), in microseconds.
 """
 
 

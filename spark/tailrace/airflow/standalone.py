@@ -98,7 +98,8 @@ class Standalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
-        # Variables with a suffix (`_CMD`, `_SECRET`) also set the database's address, from a command or a secret.
+        # Compare only the beginning of each variable's name, because variables with a suffix (`_CMD`, `_SECRET`) also
+        # set the database's address, from a command or a secret.
         if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
             few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {

@@ -46,8 +46,8 @@ class StreamOperator(RunnerOperator):
     """Starts a stream unless the stream is already running. The stream continues to run after the task.
 
     A manual run of the DAG may stop the stream, which then stays stopped until a manual run restarts it. If the stream
-    ended for a reason that a restart does not fix (another stream has the lease, or the arguments are wrong), the task
-    fails once. The next run of the DAG starts the stream again.
+    ended for a reason that a restart does not fix (another stream has the lease, that is, the right to write the
+    tables, or the arguments are wrong), the task fails once. The next run of the DAG starts the stream again.
     """
 
     ui_color = "#dcefee"
@@ -84,9 +84,9 @@ class StreamOperator(RunnerOperator):
 class WatermarkOperator(ReportingOperator):
     """Fails if a stage's watermark lags the wall clock by more than `behind`.
 
-    A stage without a ledger also counts as behind. The only exception is a stage whose stream started less than `YOUNG`
-    seconds ago and did not replace a stream that had ended. If answers have changed since the previous run, the task
-    emits an event for the answers' asset.
+    A stage without a ledger also counts as lagging. The only exception is a stage whose stream started less than
+    `YOUNG` seconds ago and did not replace a stream that had ended. If answers have changed since the previous run, the
+    task emits an event of the Airflow asset that represents the answers.
     """
 
     ui_color = "#dcefee"

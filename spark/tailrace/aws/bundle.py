@@ -255,7 +255,8 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> str:
     """Run a command and return its output. Raises `AwsError` with the end of the error output if the command fails."""
-    # The command must not use a virtual environment that is active in the calling shell.
+    # Remove these variables, because the command must not use a virtual environment that is active in the calling
+    # shell.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     try:
         done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)

@@ -63,9 +63,10 @@ def backfill(
     """Recompute the range `[first, last)` of one stage alone, without the stages before it.
 
     `first` and `last` are window timestamps or, for maps and joins, event times, in microseconds. One run recomputes
-    the closed windows of the range, and a second run recomputes the windows that a stream can still reach; a run
-    without windows is left out. A dry run reports what would change and changes nothing. Raises `BackfillError` if the
-    range is empty or cannot be computed, and `OtherDefinitionError` if the tables belong to another definition.
+    the closed windows of the range, and a second run recomputes the windows that a stream can still change. If there
+    are no windows of one kind, the run for this kind is left out. A dry run reports what would change and changes
+    nothing. Raises `BackfillError` if the range is empty or cannot be computed, and `OtherDefinitionError` if the
+    tables belong to another definition.
     """
     backfill_of(definition, lake, first, last, alone=True).check()
     done, inputs = _Done(), RunInputs(lake, definition)
@@ -154,13 +155,15 @@ def _compute(
     begun: Callable[[Session], None] = lambda session: None,
     **how: bool,
 ) -> None:
-    """Open a session for a group on the engine that fits its records, and execute the group's runs.
+    """Open a session for a group, and execute the group's runs.
 
-    Each run is added to `done` and `inputs` when it ends. If the engine runs out of memory or disk space before all
-    runs have ended, `done` has the runs that are already committed.
+    The definition and the amount of its data determine the session's engine. Each run is added to `done` and `inputs`
+    when it ends. If the engine runs out of memory or disk space before all runs have ended, `done` has the runs that
+    are already committed.
     """
     if dry_run:
-        # An earlier attempt of a dry run has committed nothing, so its results are dropped.
+        # This may be a second attempt, on another engine. The first attempt of a dry run has committed nothing, so its
+        # results are dropped.
         done.clear()
     part = backfill_of(with_set_aside(lake, group), lake, first, last, **how)
     with session_for(lake, part.definition, "backfill", part.reads()) as session:

@@ -36,7 +36,7 @@ from tailrace.sql.terms import Condition, Query
 
 
 def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
-    """Check that later stages can apply corrections of windows that are still open to the stream.
+    """Check that later stages can apply corrections of windows that the stream can still change.
 
     Raises `BackfillError` if a later stage cannot apply such corrections; the message contains `last`, the end of the
     backfilled range.
@@ -53,14 +53,14 @@ def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
 
 
 class Handover(RangeRun[Pipeline]):
-    """The backfill run for the windows that a stream can still reach."""
+    """The backfill run for the windows that a stream can still change."""
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head) -> None:
         super().__init__(session, pipeline, first, last, pinned)
         self.answering = answering(session, pipeline)
         check_followers(self.lake, pipeline, last)
-        # Merging windows are corrected together with the windows that they overlap. Overlapping windows may be outside
-        # of the range.
+        # Merging windows are corrected together with the windows that they overlap, which may be outside of the range.
+        # So all open windows are read.
         closed = pipeline.closed_until(pinned.number("watermark"))
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
@@ -76,7 +76,8 @@ class Handover(RangeRun[Pipeline]):
         return self._found(version_as_of(run, head), head.snapshot)
 
     def differences(self, run: Run, pinned: Head) -> Found:
-        # While the run holds the stream's lease, the latest state in the ledger is the pinned state.
+        # While the run holds the stream's lease, the latest state in the ledger is the pinned state, so no snapshot is
+        # given.
         return self._found(version_as_of(run, pinned), None)
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
@@ -93,8 +94,8 @@ class Handover(RangeRun[Pipeline]):
         open_ = Rows(pipeline).within_reach(ledger, written.watermark)
         state = self.session.materialized(Query(f"SELECT * FROM ({open_}) WHERE {reached}"))
         answers = current_answers(pipeline, held_answers(self.session, pipeline))
-        # In a log with retractions, a window whose records were all retracted has a state, but it has no answer to
-        # retract.
+        # In a log with retractions, a window whose records were all retracted has a state but no answer. So its
+        # correction does not count as a retraction of an answer.
         without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
             correction.corrected(computed, state, answers, reached, in_range(self.first, self.last)),
@@ -111,7 +112,7 @@ class Handover(RangeRun[Pipeline]):
         """Return a query for the records that may be in the windows of the range, each record with its windows.
 
         For a later stage, the records are those current answers of the previous stage that the later stage has already
-        read. In its next epoch, the later stage will read further corrections of these answers.
+        read. Corrections that the later stage will read in its next epoch are left out.
         """
         pipeline = self.definition
         if pipeline.earlier is None:

@@ -64,7 +64,9 @@ class MapRun(RowsRun[Map]):
             super().write(found, run, pinned, branch, properties)
 
     def _mapped(self, pinned: Head) -> Query:
-        """Return a query for the map's output rows for the log's records, up to the epoch of the pinned commit."""
+        """Return a query that applies the map to the log's records in the range, up to the epoch of the pinned
+        commit.
+        """
         log, epoch, (first, last) = self.definition.log, pinned.number("epoch"), _bounds(self.first, self.last)
         return map_output(self.session, self.definition, log_records.rows_of_log(self.session, log, epoch, first, last))
 
@@ -77,8 +79,8 @@ class MapRun(RowsRun[Map]):
         text = output_rows(self.definition).new(computed)
         if not self.session.direct:
             return self.count_changes(text)
-        # If the rows are counted in this process, only the columns that the condition needs are read. The other columns
-        # are read when the rows are written.
+        # Without Spark, counting the rows reads only the columns that the condition needs. The other columns are read
+        # when the rows are written.
         relation = self.session.view(text)
         return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})
 

@@ -1,8 +1,8 @@
 """Compare answers and open windows with the log, and create ledger rows that correct the answers and windows.
 
-For windows that the stream cannot reach any more, only the answers are compared (`sql.results.compared_rows`). For
-windows that are still open, the state is compared, too (`model.step.correction`). If possible, the state is compared
-with one native projection for each step; otherwise, it is compared with the model's Python code.
+For windows that the stream cannot change any more, only the answers are compared (`sql.results.compared_rows`). For
+windows that are still open, the state is compared, too (`model.step.correction`). If possible, each step of this
+comparison is one SQL projection; otherwise, the model's Python code compares the state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 class OpenWindowsCorrection:
-    """The correction of one definition's open windows in one session; native operations of the engine compute it."""
+    """The correction of one definition's open windows in one session, computed by the engine's own SQL operations."""
 
     def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
         self.session, self.pipeline, self.written = session, pipeline, written
@@ -47,8 +47,8 @@ class OpenWindowsCorrection:
         window was computed from the log for a group, the group is compared if any of its windows meets `meant`.
 
         The result has the columns of `ComparedRows.differences`, the columns of the state, and the column `remains`.
-        `remains` is True if the window was computed from the log and the stream can still reach the window. In addition
-        to the usual values, `change` may be `state`, which means that only the state was wrong.
+        `remains` is True if the window was computed from the log and the stream can still change the window. In
+        addition to the usual values, `change` may be `state`, which means that only the state was wrong.
         """
         started = self._started(self._beside(computed, state, held, reached))
         # Materialize the rows: otherwise, the engine would push a filter on the result through all steps, and the
@@ -154,7 +154,8 @@ class OpenWindowsCorrection:
         alike = "alike" if self.rules.later else "computed AND alike"
         still = f"IF(open, {alike}, NOT computed AND NOT answered)"
         right = f"(IF({self._gone}, {closed}, {still}) AND NOT doubled)"
-        # The answer of a window that merged into a successor is retracted when the successor fires.
+        # The answer of a window that merged into a successor is retracted when the successor fires. Until then, the
+        # answer is not a fault.
         right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
         marked = Query(f"SELECT *, {right} AS right, {self._gone} AS gone, {meant} AS meant FROM {started}")
         grouped = (
@@ -177,8 +178,8 @@ class OpenWindowsCorrection:
         """Return SQL that sets the columns `wrong` and `meant` to the same values for all merging windows of a group.
 
         Windows that overlap, directly or through other windows, form a group. They are corrected together, because the
-        state must never have two windows that overlap. A window that no stream can reach is a group by itself, unless
-        the window merged into another window and the answer of the merged window is not retracted yet.
+        state must never have two windows that overlap. A window that no stream can change any more is a group by
+        itself, unless the window merged into another window and the answer of the merged window is not retracted yet.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]
@@ -190,9 +191,9 @@ class OpenWindowsCorrection:
 
 
 class PythonCorrection(OpenWindowsCorrection):
-    """The correction of one definition's open windows; the model's Python code computes it.
+    """The correction of one definition's open windows, computed by the model's Python code.
 
-    This correction is used if a combiner of the definition merges accumulators in Python.
+    This correction is used if a combiner of the definition merges accumulators (partial results) in Python.
     """
 
     def _started(self, beside: Query) -> Query:

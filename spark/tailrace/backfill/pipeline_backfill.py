@@ -2,7 +2,7 @@
 
 If the recomputed answer of a window differs, the old answer is retracted and the window fires again. If the log does
 not yield a window any more, the window's answer is retracted. A window with an equal answer is left untouched. Windows
-that a stream can still reach are recomputed in a second run (`handover`, X4).
+that a stream can still change are recomputed in a second run (`handover`, X4).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
 
 
 class ClosedWindows(RangeRun[Pipeline]):
-    """The backfill run for the windows that no stream can reach any more."""
+    """The backfill run for the windows that no stream can change any more."""
 
     def __init__(
         self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head, answers: RangeAnswers

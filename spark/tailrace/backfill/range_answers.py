@@ -31,8 +31,8 @@ class RangeAnswers:
         """Return a query for a stage's answers at an epoch of the log; `[first, last)` must lie within this object's
         range.
 
-        Answers that a later stage reads are computed at the first call. A result that is small enough is moved into
-        this process (`Answering.brought`).
+        Answers that a later stage reads are computed at the first call. A result that is small enough is fetched from
+        the engine into this Python process (`Answering.brought`).
         """
         one = self.ends
         while one.pipeline.name != stage.name:

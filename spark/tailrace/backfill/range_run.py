@@ -62,8 +62,8 @@ class Found:
 class RangeRun(ABC, Generic[D]):
     """A run of one stage over `[first, last)` on the session's engine, with the methods that `RangeReplacement` needs.
 
-    The run reads the log at the epoch of `pinned`, a commit of the ledger. Unless a subclass states otherwise, no
-    stream can reach the range any more, so the run takes no lease (rule X4).
+    The run reads the log up to the epoch of `pinned`, a commit of the ledger. Unless a subclass states otherwise, no
+    stream can change rows or windows of the range any more, so the run takes no lease (rule X4).
     """
 
     def __init__(self, session: Session, definition: D, first: int, last: int, pinned: Head) -> None:
@@ -79,7 +79,7 @@ class RangeRun(ABC, Generic[D]):
         started, by, head = time.perf_counter(), self.session.choice, self.head()
         epoch = head.number("epoch")
         if dry_run:
-            # A dry run has no entry in the table of runs.
+            # A dry run has no entry in the table of runs, so this `Run` only describes the result.
             planned = Run("", "backfill", "dry_run", 0, self.first, self.last, self.definition.fingerprint, epoch)
             return _ended(EndedRun(planned, self.try_out(planned, head).counts), started, self.session)
         runs = Runs(self.lake, self.definition)
@@ -100,7 +100,9 @@ class RangeRun(ABC, Generic[D]):
         return self.pinned
 
     def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
-        """Replace the range without a lease; subclasses override this method if a stream can still reach the range."""
+        """Replace the range without a lease. Subclasses for ranges that a stream can still change override this
+        method.
+        """
         return replacing.replace_closed(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
@@ -112,7 +114,10 @@ class RangeRun(ABC, Generic[D]):
 
     @abstractmethod
     def differences(self, run: Run, pinned: Head) -> Found:
-        """Compute the differences between the log and the ledger, up to the epoch of the pinned commit."""
+        """Compute how the ledger's rows in the range differ from the results that are computed from the log.
+
+        The log is read up to the epoch of the pinned commit.
+        """
 
     @abstractmethod
     def rows(self, found: Found, written: BackfillVersion) -> Query:

@@ -91,7 +91,8 @@ _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for statu
 class _App(typer.Typer):
     """The typer application that the console script `tailrace` runs.
 
-    Before the application runs a command, it records that this process runs only this command.
+    Before running a command, the application calls `claim_process`, which speeds up a process that runs only one
+    command.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

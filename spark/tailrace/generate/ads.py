@@ -17,9 +17,10 @@ from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arr
 
 ADVERTISERS, ADS, VIDEOS = 12, 60, 300
 OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
-"""A sitting is a period in which a viewer watches without a break. `OFFLINE` is the share of sittings on an offline
-device, and `AGAIN` is the share of views that are delivered twice. `ROBOT` is the share of views that are followed by a
-robot's series of views.
+"""Shares of sittings and views. A sitting is a period in which a viewer watches without a break.
+
+`OFFLINE` is the share of sittings on an offline device, and `AGAIN` is the share of views that are delivered twice.
+`ROBOT` is the probability, for each view, that a robot also views a series of ads.
 """
 
 LENGTHS = (6, 15, 20, 30)
@@ -91,7 +92,8 @@ class _World:
 
 
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` views per second for `length` microseconds from `first` on, sorted by `known`.
+    """Generate about `rate` views per second over `length` microseconds of event time from `first` on, sorted by
+    `known`.
 
     A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and the ad's `advertiser`. In a record, `watched` is
     the number of seconds that the viewer watched, `length` is the length of the ad in seconds, and `rate` is the price

@@ -15,8 +15,8 @@ from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400
-"""The modification time of the file with the deliveries that become known from the instant 0 on (see `land`). The value
-is 2014-01-01, in seconds since 1970.
+"""The modification time that a file gets if its deliveries become known from the instant 0 (1970) on: 2014-01-01, in
+seconds since 1970 (see `land`).
 """
 
 

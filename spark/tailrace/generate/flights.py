@@ -108,9 +108,9 @@ def landing_cuts(
 ) -> list[datetime]:
     """List the cuts, which are the instants at which files end: one cut per `every`, and finer cuts around `fine_day`.
 
-    The fine cuts run from the start of `fine_day` (UTC) until 12 hours after the end of `fine_day`. Records that are
-    late for the last windows of `fine_day` become known in New York's evening, which is already the next day in UTC.
-    The first cut is `first` + `every`, and the last cut is `last`.
+    The fine cuts run from the start of `fine_day` (UTC) until 12 hours after the end of `fine_day`. The 12 hours are
+    needed because records that are late for the last windows of `fine_day` become known in New York's evening, which is
+    already the next day in UTC. The first cut is `first` + `every`, and the last cut is `last`.
 
     Raises:
         FlightsError: an empty range, a step that is not positive, or a fine day outside of the range.

@@ -14,7 +14,7 @@ from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
-    """A function that generates `rate` records per second, for `length` microseconds from `first` on."""
+    """A function that generates `rate` records per second, over `length` microseconds of event time from `first` on."""
 
     def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
         """Generate the records, and return them in the order in which they become known."""

@@ -167,7 +167,8 @@ def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` records per second for `length` microseconds from `first` on, sorted by `known`.
+    """Generate about `rate` records per second over `length` microseconds of event time from `first` on, sorted by
+    `known`.
 
     `kind` is the kind of record. A "person" has `id`, `name`, `email_address`, `credit_card`, `city` and `state`. An
     "auction" has `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, its end time `expires`, its

@@ -22,7 +22,8 @@ term `DIP` that remain during the dip.
 
 
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Generate about `rate` queries per second for `length` microseconds from `first` on, sorted by `known`.
+    """Generate about `rate` queries per second over `length` microseconds of event time from `first` on, sorted by
+    `known`.
 
     A record is a query with its search term (`term`) and its event time (`at`). On average, a query becomes known one
     second after its event time.

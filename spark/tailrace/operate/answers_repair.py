@@ -53,10 +53,10 @@ class RepairResult:
 
 
 def repair_answers(lake: Lake, pipeline: Pipeline) -> RepairResult:
-    """Rewrite the answers from the ledger if the two tables differ as multisets of rows.
+    """Rewrite the table of answers if its rows differ from the answers that the ledger determines.
 
-    A stream may run in the meantime. Raises `LakeError` if there is no table of answers, or if another commit changes
-    the table of answers during every attempt.
+    The comparison also counts how often equal rows occur. A stream may run in the meantime. Raises `LakeError` if there
+    is no table of answers, or if another commit changes the table of answers during every attempt.
     """
     check_definition(lake, pipeline)
     if not lake.has(pipeline.name):
@@ -108,9 +108,10 @@ def _compare(session: Session, pipeline: Pipeline, stands: int, head: Head) -> R
 
 
 def accept(lake: Lake, tables: Collection[str], commits: Collection[int], reason: str) -> dict[int, str]:
-    """Accept commits of other programs, so that later audits ignore these commits; return a dict from commit to table.
+    """Accept commits of other programs, so that later audits ignore these commits.
 
-    Raises `LakeError`, and accepts no commit, if any of the commits is not a foreign commit of the tables.
+    Returns a dict that maps each commit to its table. Raises `LakeError`, and accepts no commit, if any of the commits
+    is not a foreign commit of the tables.
     """
     foreign = {one: table for table in tables for one in _foreign(lake, table)}
     if unknown := sorted({*commits} - foreign.keys()):
@@ -133,7 +134,7 @@ def _accept(lake: Lake, table: str, own: Sequence[int], reason: str) -> None:
 def _marks(head: Head, accepted: Sequence[int], reason: str) -> dict[str, str]:
     """Return the properties of a commit that accepts commits of other programs.
 
-    The properties include the properties of the last epoch.
+    The properties of the last epoch are repeated, so that they are also in the table's latest commit.
     """
     marks = {**repeated_properties(head.properties), MAINTAINED: "true", ACCEPTED_FOR: reason}
     return marks | ({ACCEPTED: " ".join(map(str, accepted))} if accepted else {})

@@ -1,13 +1,13 @@
 """Apply a changed definition: build a new generation next to the old one, and switch the tables.
 
-The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease is
-borrowed from the stream, the last epochs are folded, and the ledger and the answers are switched, each in one commit
-that moves no data (`lake.change.generations`). The lease is borrowed for about two seconds. Writing new records to the
-log never waits for the switch. At the switch, the stream of the old definition drops the epoch that it is folding.
-`rollback` makes a former generation current again in the same way.
+The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease
+(the right to write the ledger) is borrowed from the stream, the last epochs are folded, and the ledger and the answers
+are switched, each in one commit that moves no data (`lake.change.generations`). The lease is borrowed for about two
+seconds. Writing new records to the log never waits for the switch. At the switch, the stream of the old definition
+drops the epoch that it is folding. `rollback` makes a former generation current again in the same way.
 
-If two runs apply definitions at the same time, the later run continues and removes the tables that the earlier run has
-built. The earlier run gives way.
+If two runs apply definitions at the same time, the run that started later continues and removes the tables that the
+other run has built. The other run gives way.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Changeover:
 
 
 class _GaveWayError(Exception):
-    """Raised if a run with a higher generation has committed or is in progress."""
+    """Raised if this run must give way, because a run with a higher generation has committed or is in progress."""
 
     def __init__(self, above: Run) -> None:
         self.above = above
@@ -105,9 +105,9 @@ def apply(
 ) -> Changeover:
     """Build the generation of a changed definition next to the old generation, and switch to the new generation.
 
-    The log is folded in this process as long as there is enough memory; otherwise Spark is started. If the lake already
-    uses the definition, only the tables that an earlier run has left behind are removed. Raises `ApplyError` if the
-    definition cannot be applied.
+    The log is folded in this process, without Spark, as long as there is enough memory; otherwise Spark is started. If
+    the lake already uses the definition, only the tables that an earlier run has left behind are removed. Raises
+    `ApplyError` if the definition cannot be applied.
     """
     if (why := refusal_reason(lake, pipeline)) is not None:
         raise ApplyError(why)
@@ -174,7 +174,8 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         settle(lake, name)
         _sweep(lake, name)
         for other in runs.all():
-            # After the rollback, the tables do not contain the results of backfills in the replaced generation.
+            # The rollback removes the results of the backfills that ran in the replaced generation, so change the
+            # status of these backfills to `taken_back`.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
@@ -234,10 +235,10 @@ class _Generation:
         return before, lent
 
     def _shapes(self) -> list[tuple[int, int, int, int | None]]:
-        """Return four ids for the ledger table and four for the answers table.
+        """Return the shape of the ledger table and the shape of the answers table.
 
-        The four ids are the ids of the table's current schema, last column, default partition spec and default sort
-        order.
+        The shape of a table is a tuple of four ids: the current schema, the last column, the default partition spec and
+        the default sort order.
         """
         metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
@@ -248,7 +249,7 @@ class _Generation:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
             # The new tables were created with the column ids from before the change. After the change, these ids may
-            # belong to different columns.
+            # belong to different columns, so the new tables cannot be used.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )

@@ -133,10 +133,11 @@ class Maintenance:
 def maintain(
     spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition, the tables of its inputs, and the registries of claimed ids.
+    """Maintain the tables of a definition, the tables of its inputs, and the registries that record claimed ids.
 
-    `watch` is called with the name of each table. Spark is started if a table needs it. Raises `LakeError` if there are
-    no tables yet, and `MaintenanceError` if the maintenance of a table failed.
+    A computation claims an id before it outputs a record with this id. `watch` is called with the name of each table.
+    Spark is started if a table needs it. Raises `LakeError` if there are no tables yet, and `MaintenanceError` if the
+    maintenance of a table failed.
     """
     session, registries = when_needed(spark), registry_lake(lake)
     claimed = [one.table for one in registry_contracts(definition)]
@@ -147,7 +148,8 @@ def maintain(
     left = [] if can_mend(lake) else wrong_times(lake, own)
     plan: UpkeepPlan = plan_upkeep(lake, definition, now_milliseconds())
     for leftover in plan.leftovers:
-        # Another maintenance run may have dropped the table in the meantime.
+        # Ignore a table that is already gone, because another maintenance run may have dropped the table in the
+        # meantime.
         with suppress(LakeError, NoSuchTableError):
             lake.drop(leftover)
     done: list[TableMaintenance] = []

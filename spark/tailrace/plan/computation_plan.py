@@ -1,4 +1,4 @@
-"""Create the plan of a computation. On either engine, the computation's Python code is called for each key."""
+"""Create the plan of a computation. On DuckDB and on Spark, the computation's Python code is called for each key."""
 
 from __future__ import annotations
 

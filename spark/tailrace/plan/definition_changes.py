@@ -1,4 +1,4 @@
-"""Determine how a changed definition affects its tables, and how much the change costs, without changing anything.
+"""Determine how a changed definition affects its tables, and estimate how long the change takes. Nothing is changed.
 
 All facts are read from the catalog, the tables' manifests and the table of runs, without a JVM.
 """
@@ -31,8 +31,8 @@ of a million records in a warm session on 2 cores (docs/performance.md, B1).
 """
 
 START = 15.0
-"""The time, in seconds, that a build takes in addition to reading: the start of Spark, and the switch at an epoch
-boundary.
+"""The time, in seconds, that building a new generation of the tables takes in addition to folding the records: the
+start of Spark, and the switch to the new generation between two epochs.
 """
 
 
@@ -53,7 +53,8 @@ class LogSize:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated duration of a build, in seconds, at `rate` records per second.
+    """The estimated time, in seconds, to build a new generation of the tables from the logs, at `rate` records per
+    second.
 
     `measured` is the run in which this rate was measured. `measured` is None if `rate` is the assumed `RATE`.
     """
@@ -147,7 +148,9 @@ def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
 
 
 def _totals(log: Table) -> dict[int, int]:
-    """Map each epoch whose snapshot is kept to the total number of records that the log had after the epoch."""
+    """Return a dict from each epoch whose snapshot is kept to the total number of records that the log had after the
+    epoch.
+    """
     totals: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")

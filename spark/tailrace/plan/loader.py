@@ -35,7 +35,8 @@ def load(definition: str) -> Pipeline:
 def load_ranged(definition: str) -> Ranged:
     """Load a definition from `FILE` or `FILE:NAME`.
 
-    Raises `LoadError` if no range of the definition's event time can be recomputed. This is true of every computation.
+    Raises `LoadError` if the definition's output for a range of event time cannot be recomputed. This error is raised
+    for every computation.
     """
     loaded = load_any(definition)
     if not loaded.recomputable:

@@ -63,12 +63,14 @@ class _PipelinePlan:
 
     @property
     def in_driver(self) -> bool:
-        """Whether this process (Spark's driver) holds the open windows, while executors only aggregate records."""
+        """Whether this process (Spark's driver) keeps the open windows, while Spark's executors only aggregate
+        records.
+        """
         return not self.begin.here and self.begin.windows_in_driver and sql_alone(self.pipeline)
 
     @property
     def here(self) -> bool:
-        """Whether DuckDB holds the open windows in this process."""
+        """Whether DuckDB keeps the open windows, in this process."""
         return self.begin.here or self.in_driver
 
     @property
@@ -229,8 +231,8 @@ class _PipelinePlan:
     def queries(self) -> Iterator[PlannedQuery]:
         """Yield the SQL texts of an epoch.
 
-        These SQL texts differ from the texts that the engine runs only in the names of views. If Python code folds the
-        windows, there are no SQL texts that compute windows.
+        The engine runs the same texts, with other names of views. If Python code folds the windows, there are no SQL
+        texts that compute windows.
         """
         pipeline, here = self.pipeline, self.here
         texts = EpochTexts(pipeline, _NAMES, in_process=here)

@@ -49,8 +49,8 @@ class Commit(Enum):
 class Beginning:
     """The conditions under which a stream begins.
 
-    `choice` is the engine with which the stream begins. `windows_in_driver` states whether Spark's driver may hold open
-    windows. `answers` states whether the stream writes the answers to a table.
+    `choice` is the engine with which the stream begins. `windows_in_driver` states whether Spark's driver may keep the
+    open windows. `answers` states whether the stream writes the answers to a table.
     """
 
     choice: EngineChoice
@@ -144,7 +144,7 @@ class PlannedQuery:
 
     @property
     def text(self) -> str:
-        """The text in the dialect of its engine. Only the names of views differ from the text that the engine runs."""
+        """The text in the dialect of its engine. The engine runs the same text, with other names of views."""
         if self.by is not Execution.DUCKDB:
             return self.common
         # The dialect module is imported here, because it takes longer to load than all other modules that a page with a

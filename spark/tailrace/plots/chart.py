@@ -185,7 +185,7 @@ def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
     used = {row["kind"] for row in [*laid.boxes, *laid.far_boxes]}
     kinds = [(name, ink) for name, ink in KINDS.values() if name in used]
     names = [name for name, _ in kinds]
-    # A legend without entries would make the drawing infinitely large.
+    # Create no legend without entries, because such a legend would make the drawing infinitely large.
     key = alt.Legend(title=None, symbolType="square", columns=5) if legend and names else None
     fill = alt.Scale(domain=names, range=[_pale(ink) for _, ink in kinds])
     stroke = alt.Scale(domain=names, range=[ink for _, ink in kinds])
@@ -207,7 +207,9 @@ def _dash(laid: Scene) -> alt.StrokeDash:
 
 
 def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
-    """Compile the chart for a page on which Vega interprets expressions. If `dark` is True, use dark colours."""
+    """Compile the chart for a page that runs Vega with its expression interpreter. If `dark` is True, use dark
+    colours.
+    """
     laid = scene(plot)
     made = _specification(_chart(laid), laid, validate=False)
     compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recolour(made, _dark_colours()) if dark else made)

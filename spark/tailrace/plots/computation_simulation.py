@@ -1,6 +1,6 @@
 """Simulate a computation on a sample of records, and plot the result (MillWheel, 4.1).
 
-The reference execution computes the result.
+The reference execution (plain Python that defines the correct results) computes the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class ComputationSimulation(ChainSimulation[Computation]):
         return list(self.definition.produces)
 
     def productions(self, key: Key | None) -> list[Production]:
-        """Return the productions of a key, or of all keys if `key` is None, in the order of production."""
+        """Return the productions (output records) of a key, or of all keys if `key` is None, in the order of
+        production.
+        """
         return [one for one in self.run.productions if key is None or one.key == key]
 
     @property
@@ -38,7 +40,7 @@ class ComputationSimulation(ChainSimulation[Computation]):
 
     @cached_property
     def produced_at(self) -> dict[int, int]:
-        """The processing time of each epoch, in microseconds."""
+        """A mapping from the number of each epoch to its processing time, in microseconds."""
         return {clock.epoch: clock.processing_time for _, clock in self.epochs}
 
     def plot(self, key: Key, result: str) -> PanePlot:

@@ -1,6 +1,6 @@
 """Simulate a pipeline on a sample of records, and plot the result (Dataflow Model, 2.4).
 
-The reference execution computes the result.
+The reference execution (plain Python that defines the correct results) computes the result.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class PipelineSimulation(Simulation[Pipeline]):
                 label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
-                # An earlier stage's answer for all of event time has no event time, so the plot uses the answer's
-                # arrival time instead.
+                # If an earlier stage has a single window for all of event time, its answer has no event time. The plot
+                # then uses the answer's arrival time instead.
                 happened = moment(at) if is_bounded(moment(at)) else moment(seen)
                 dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots

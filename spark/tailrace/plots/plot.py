@@ -105,8 +105,8 @@ class PanePlot:
 
     `key` names the key (`origin = EWR`). `value` names the result that the plot shows (`departures`); for a
     computation, `value` is the column whose values label the productions. `watermark` contains pairs: a processing
-    time, and the watermark that holds from that time on. `facts` contains the names and texts of the cards that appear
-    above the chart. `tables` contains the tables that appear below the chart.
+    time, and the watermark that applies from that time on. `facts` contains the names and texts of the cards that
+    appear above the chart. `tables` contains the tables that appear below the chart.
     """
 
     title: str

@@ -1,4 +1,7 @@
-"""Simulate a map or a join: the reference execution runs the definition on a sample of records and outputs rows."""
+"""Simulate a map or a join on a sample of records, and return the output rows.
+
+The reference execution (plain Python that defines the correct results) runs the definition.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,9 @@ LINES = ("watermark", "ideal watermark: no skew")
 class Scene:
     """The layout of a plot. The module `chart` draws the layout.
 
-    `far` contains the names of the rows above the axis's break, latest first. `far_note` is a text that states how much
-    later these rows are.
+    Panes and records that are much later than most others are shown in rows above a break of the processing-time axis.
+    `far` contains the names of these rows, latest first. `far_note` is a text that states how much later these rows
+    are.
     """
 
     x: tuple[float, float]
@@ -94,7 +95,8 @@ def scene(plot: PanePlot) -> Scene:
 class _Place:
     """The scales of the axes.
 
-    `across` converts pixels to milliseconds of event time; `up` converts pixels to milliseconds of processing time.
+    `across` converts a horizontal distance in pixels to milliseconds of event time; `up` converts a vertical distance
+    in pixels to milliseconds of processing time.
     """
 
     x: tuple[float, float]
@@ -120,15 +122,15 @@ def _break(plot: PanePlot) -> datetime:
 
     The break is at the first long gap after at least 60% of the panes and records. A gap is long if it is more than one
     and a half times as long as the whole time before the gap. Panes of backfills are not counted, because a backfill
-    may fire more panes for a key than the stream did. If there are no other panes and no records, panes of backfills
-    are counted.
+    may fire more panes for a key than the stream did. Backfill panes are counted only if there are no records and no
+    panes of any other kind.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(
         [pane.fired_at for pane in plot.panes if pane.timing != "correction"]
         + [record.arrived_at for record in plot.records]
     )
-    # Productions are always drawn at their actual time, below the axis's break.
+    # Productions are always drawn at their actual time, so the break must be above the last production.
     produced = [one.produced_at for one in plot.productions]
     moments = moments or corrections or sorted(produced)
     last = moments[-1]
@@ -143,9 +145,8 @@ def _break(plot: PanePlot) -> datetime:
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
     """Return the plot's range of event time.
 
-    The range contains all records, all productions, and the bounds of nearby windows.
-
-    A global window has no bounds.
+    The range contains all records, all productions, and the bounds of nearby windows. A global window has no bounds, so
+    it does not extend the range.
     """
     bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if is_bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
@@ -297,7 +298,10 @@ def _produced(plot: PanePlot, one: PlotProduction) -> Row:
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """Build two lines: the watermark as steps (cut off at the plot's edges), and the diagonal that shows zero skew."""
+    """Build two lines: the watermark as steps, cut off at the plot's edges, and the diagonal.
+
+    On the diagonal, event time equals processing time (no skew).
+    """
     beyond = x[1] - x[0]  # out of the frame, which clips, but not by thousands of years
     moments = [(_ms(at), min(max(_ms(mark), x[0] - beyond), x[1] + beyond)) for at, mark in sorted(steps)]
     before = [mark for at, mark in moments if at < y[0]]
@@ -314,7 +318,7 @@ def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y
 
 
 def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[str], str, list[Row], list[Row]]:
-    """Lay out the rows above the axis's break.
+    """Lay out the panes and records that are above the break of the processing-time axis, in rows.
 
     Returns four items: the names of the rows (latest first), a note about the rows, the boxes in the rows, and the dots
     in the rows.

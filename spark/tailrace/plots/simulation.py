@@ -1,6 +1,6 @@
 """Simulate a definition on a sample of records, so that people can check the definition before deployment.
 
-The reference execution computes the result.
+The reference execution (plain Python that defines the correct results) computes the result.
 
 A simulation needs neither Spark nor a lake.
 """
@@ -36,7 +36,9 @@ class Simulation(Generic[D]):
 
     @property
     def outputs(self) -> Iterable[Key]:
-        """The keys of all outputs, one item per output. An output is a pane or a production."""
+        """The key of each output, in order. A key occurs once for each of its outputs. An output is a pane or a
+        production.
+        """
         return ()
 
     @property

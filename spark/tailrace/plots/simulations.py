@@ -1,4 +1,7 @@
-"""Create the simulation for any kind of definition. A custom kind registers its simulation class with `simulation`."""
+"""Create the simulation for any kind of definition.
+
+To support a custom kind, register its simulation class with `simulation.register`.
+"""
 
 from __future__ import annotations
 

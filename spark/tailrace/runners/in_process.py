@@ -53,8 +53,8 @@ def run_backfill(
     """Run a backfill of a definition in this process; return the result for each stage.
 
     `begun` is called with the session before the backfill computes anything. If the backfill needs more memory and disk
-    space than DuckDB may use, Spark computes the backfill instead. If `spark` is False, Spark is not used in this case,
-    and `RoomError` is raised.
+    space than DuckDB may use, Spark computes the backfill instead, unless `spark` is False. In this case, `RoomError`
+    is raised.
     """
     ranged = tuple(one for one in chain(definition) if one.recomputable)
     with observe_run(Subject("backfill", settings, ranged), tell) as observed:

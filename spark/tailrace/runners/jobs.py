@@ -45,7 +45,7 @@ def refusal(error: TailraceError) -> RunnerError:
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
     """Raised if a run was cancelled and has stopped.
 
-    The commits that the run has made stay, and running the same job again completes the work.
+    The run's commits are kept, and running the same job again completes the work.
     """
 
 
@@ -65,7 +65,7 @@ class Job(BaseModel):
 
 
 class BackfillJob(Job):
-    """A backfill of a definition's windows with timestamps in `[first, last)`, in microseconds.
+    """A backfill of a definition's windows whose last instants are in `[first, last)`, in microseconds.
 
     `definition` is `FILE` or `FILE:NAME`, with an absolute path.
     """
@@ -179,7 +179,7 @@ BEHIND = "behind"
 class JobOutcome(Result):
     """The result of a run for one stage, in the format of `tailrace backfill --json`.
 
-    `range` is a range of window timestamps.
+    `range` is a range of window timestamps (the last instants of windows), as text.
     """
 
     pipeline: str

@@ -201,7 +201,8 @@ class Local(LocalStreams):
     def _environment(self) -> dict[str, str]:
         """The environment variables for a new process: the variables of this process, and variables for the settings.
 
-        All paths in the settings are absolute.
+        Settings that have their default value are left out, except for the warehouse and the folder of jars. All paths
+        in the settings are absolute.
         """
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}

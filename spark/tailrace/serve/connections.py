@@ -34,10 +34,10 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 
 class BoundedConnection(H11Protocol):
     """A connection that is closed when it exceeds the limits.
 
-    If too many connections are open, the server closes a silent connection to make room for a new connection. The
-    server selects the client address that has the most silent connections. Among the connections of this client
-    address, the server closes the connection that has been silent the longest. Silent connections therefore cannot keep
-    a visitor out.
+    If too many connections are open, the server closes a silent connection (one without a request in progress) to make
+    room for a new connection. The server selects the client address that has the most silent connections. Among the
+    connections of this client address, the server closes the connection that has been silent the longest. Silent
+    connections therefore cannot keep a visitor out.
     """
 
     def __init__(self, *args: Any, limits: Limits, **named: Any) -> None:
@@ -91,9 +91,9 @@ class BoundedConnection(H11Protocol):
         self.transport.abort()
 
     def _watch(self) -> None:
-        """Run the request timer while no request is being answered.
+        """Start the timer for the next request if no request is being answered; otherwise, stop the timer.
 
-        A client cannot reset the timer by sending a few bytes.
+        If the timer is already running, it continues, so a client cannot extend the time by sending a few bytes.
         """
         if not self.silent:
             self._asking = self._without(self._asking)

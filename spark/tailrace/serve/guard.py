@@ -79,7 +79,8 @@ class Access:
     def calls(self, host: str) -> bool:
         """Return True if a `Host` header names this server.
 
-        The server refuses any other name, because an attacker can point a domain name at this server's address.
+        The server refuses any other name, because an attacker may point a domain name of their own at this server's
+        address.
         """
         name, _, port = host.rpartition(":") if ":" in host and not host.endswith("]") else (host, "", "")
         if port and not port.isdigit():
@@ -91,8 +92,8 @@ class Access:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        # An IP address is a safe host name: an attacker cannot point an IP address at another server, unlike a domain
-        # name.
+        # An IP address in the `Host` header is safe, because an attacker cannot make an IP address lead to this server,
+        # as they can with a domain name.
         return self.any_address
 
     @property

@@ -35,7 +35,7 @@ from tailrace.serve.reading.window_story import MOST_RECORDS, WindowStory, windo
 from tailrace.trace.wanted_records import place_text
 
 MOST_PAGES = 100_000
-"""The highest page number of a table."""
+"""The highest page number that a request may ask for. A higher number shows this page instead."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def heat(count: int, most: int) -> int:
 
 
 def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **more: object) -> str:
-    """Build an address with a query string; values that are None are left out.
+    """Build a URL path with a query string. Values that are None are left out.
 
     >>> address("/stages/hourly", {"from": "2013"}, page=2, key=None)
     '/stages/hourly?from=2013&page=2'
@@ -322,7 +322,8 @@ class LakePages:
 def explain_text(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
     """Return the text of `tailrace explain` for a stage.
 
-    `definitions` are the definitions that are deployed together with the stage.
+    `definitions` are the definitions that are deployed together with the stage. They determine whether the stage has a
+    table of answers.
     """
     from rich.console import Console
 

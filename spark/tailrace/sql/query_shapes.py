@@ -15,7 +15,7 @@ NEWEST = tuple(f"{name} DESC" for name in VERSION)
 
 
 def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
-    """Return the query for the first row of each group of a relation's rows; `by` defines the groups.
+    """Return the query for the first row of each group, in the order `order`; the columns `by` define the groups.
 
     >>> first_of("p", [], ["n"]).removeprefix("SELECT * EXCEPT (_place) FROM ")
     '(SELECT *, ROW_NUMBER() OVER (ORDER BY n) AS _place FROM p) WHERE _place = 1'
@@ -28,7 +28,7 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
 def islands(
     rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False, alone: str | None = None
 ) -> Query:
-    """Return the query that adds the column `island`, which numbers each group's islands of overlapping windows.
+    """Return the query that adds the column `island`: the number of a window's island within its group (`by`).
 
     An island is a set of windows that overlap, directly or through other windows of the set (rule M2). `order` begins
     with the windows' starts. If `alike` is True, all windows have the same length. The previous window then has the

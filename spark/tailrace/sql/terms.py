@@ -104,7 +104,8 @@ AGGREGATES = {
     Merge.GREATEST: "MAX({})",
     Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
     Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
-    # COLLECT_SET keeps equal lists only once.
+    # COLLECT_SET keeps equal lists only once. This does not change the union of the values, and fewer values need to be
+    # sorted.
     Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
     Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
@@ -339,9 +340,9 @@ _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Return the merge of two sorted lists.
+    """Return the term that merges two sorted lists; `merged` is the term for the case that both lists have values.
 
-    Usually one list is empty, and the merge is then the other list, unchanged.
+    Usually one list is empty, and the result is then the other list, unchanged.
     """
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 

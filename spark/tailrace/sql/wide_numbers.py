@@ -1,4 +1,4 @@
-"""Write a number with more digits than an SQL column holds as two numbers: its last digits, and all earlier digits.
+"""Represent a number that is too long for a SQL column by two numbers: its last digits, and all earlier digits.
 
 If a number has more than 38 digits, the number is written out as text, and the text is cast to the result's type.
 Writing a number as text is slow, so numbers are written as text only if necessary. Every engine casts a text to the
@@ -86,7 +86,7 @@ def joined(high: str, low: str, unit: int, type: str) -> str:
 
 
 def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
-    """Return the parts `high` and `low` of a number in a canonical form; the two given parts are sums of digits.
+    """Convert the two parts of a number, the sums `high` and `low`, to a canonical form.
 
     If the lower part can hold the whole number, the upper part is zero, and the lower part is the number. Otherwise,
     the two parts are the number's upper and lower digits.
@@ -139,9 +139,11 @@ def narrow(a: str) -> str:
 
 
 def beyond(a: str) -> str:
-    """Return a whole number of up to 38 digits if it does not fit a bigint; return null if it fits.
+    """Return a whole number of up to 38 digits unchanged if it is outside the range of a bigint; otherwise, return
+    null.
 
-    It is faster to compare the number with the bounds of a bigint than to try the conversion.
+    `narrow` returns the numbers for which this function returns null. It is faster to compare the number with the
+    bounds of a bigint than to try the conversion.
     """
     low, high = (decimal(end, WHOLE) for end in (-(2**63), 2**63 - 1))
     return f"IF({a} BETWEEN {low} AND {high}, CAST(NULL AS {WHOLE}), {a})"
@@ -177,7 +179,9 @@ def rank(share: float, count: str) -> str:
 
 
 def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
-    """Return the term that computes `centred` by long multiplication of limbs, from the lowest to the highest."""
+    """Return the term that computes `centred` by long multiplication of limbs (groups of 18 digits), lowest limb
+    first.
+    """
     of = f"ABS({total})"
     highs = f"CAST({high} * {decimal(10 ** (unit - _LIMB), WHOLE)} + {_over(squares)} AS {WHOLE})"
     lowest = f"CAST({n} * {_rest(squares)} - {_rest(of)} * {_rest(of)} AS {WHOLE})"
@@ -189,13 +193,16 @@ def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
 
 
 def _rest(a: str) -> str:
-    """Return the lowest limb of an integer. The limb is never negative, even if the integer is negative."""
+    """Return the lowest limb of an integer: the remainder of its division by 10**18.
+
+    The limb is never negative, even if the integer is negative.
+    """
     limb = decimal(10**_LIMB, "decimal(19,0)")
     return f"CAST(({a} % {limb} + {limb}) % {limb} AS {WHOLE})"
 
 
 def _over(a: str) -> str:
-    """Return one number that consists of all limbs of an integer except the lowest limb."""
+    """Return an integer without its lowest limb: the quotient of its division by 10**18, rounded down."""
     return f"CAST(({a} - {_rest(a)}) * {decimal(Decimal(1).scaleb(-_LIMB), f'decimal({_LIMB},{_LIMB})')} AS {WHOLE})"
 
 

@@ -1,11 +1,12 @@
 """Send lineage (which data a run reads and writes) as OpenLineage events.
 
 A stream is reported as one run of a job. The stream's events are START, then RUNNING at intervals, then COMPLETE or
-FAIL. A backfill is reported as one run for each stage. The event START is sent when the backfill gets its generation.
-The last event of a backfill is COMPLETE, FAIL, or (if the backfill gave way to a newer run) ABORT. The settings of the
-OpenLineage client determine where events are sent (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...);
-without these settings, no events are sent. A separate thread sends the events. The first failure to send an event is
-reported. No run waits for lineage or fails because of lineage. Needs the extra `observe` (openlineage-python).
+FAIL. A backfill is reported as one run for each stage. The event START is sent when the backfill of the stage is
+recorded and gets its number (its generation). The last event of a backfill is COMPLETE, FAIL, or (if the backfill gave
+way to a newer run) ABORT. The settings of the OpenLineage client determine where events are sent (OPENLINEAGE_URL,
+OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without these settings, no events are sent. A separate thread sends
+the events. The first failure to send an event is reported. No run waits for lineage or fails because of lineage. Needs
+the extra `observe` (openlineage-python).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ EVERY = 60.0
 PRODUCER = f"urn:tailrace:{tailrace.__version__}"
 
 FACET = "tailrace"
-"""The name of Tailrace's run facet.
+"""The name of the facet (a named group of data) that Tailrace adds to the run in each OpenLineage event.
 
 The facet contains the run's id, the pipelines with their generations and fingerprints, the first and the last epoch,
-the counts of a backfill's windows by outcome, and the engines that computed the results.
+the number of a backfill's windows for each outcome, and the engines that computed the results.
 """
 
 

@@ -1,8 +1,8 @@
 """Define the events of one run of a command: the engine's reports, and the run's beginning and end.
 
-Metrics, logs and lineage are each a `Watcher`. A watcher is called for every event in order, on the thread that reports
-the event. The engine does not depend on watchers: it reports to the listener of a lake and to the watch function of a
-stream.
+Metrics, logs and lineage are each written by a `Watcher`, a function that is called for every event in order, on the
+thread that reports the event. The engine does not depend on watchers: it calls only two functions, the listener of a
+lake and the watch function of a stream.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def find_java(explicit: Path | None = None) -> Java | None:
         if _fits(java):
             return java
     if command := shutil.which("java"):
-        # In a Linux distribution, `java` on the `PATH` is a link into a Java home. If `java` is a launcher instead, the
-        # launcher must be run to find the Java home.
+        # Follow links, because in a Linux distribution, `java` on the `PATH` is a link into a Java home. If `java` is a
+        # launcher instead, the launcher must be run to find the Java home.
         resolved = Path(command).resolve()
         java = _look(resolved.parent.parent) if resolved.parent.name == "bin" else _ask(resolved)
         if _fits(java):

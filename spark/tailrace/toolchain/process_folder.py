@@ -31,7 +31,7 @@ def process_folder(place: Path | None = None) -> Path:
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside
-    # A service that cleans up temporary folders may have removed this folder.
+    # Check that the folder still exists, because a service that cleans up temporary folders may have removed it.
     if key not in _made or not _made[key].is_dir():
         inside.mkdir(parents=True, exist_ok=True)
         _remove_left(inside)

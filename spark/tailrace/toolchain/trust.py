@@ -1,7 +1,7 @@
 """Create a Java trust store with the certificate authorities that Python trusts.
 
-A packaged Java has its own list of authorities and ignores the list of the machine. Behind a proxy with a private
-certificate authority, connections from Python and pip would succeed, but connections from Java would fail.
+A packaged Java has its own list of authorities and ignores the list of the machine. Without this trust store, Java
+could not connect through a proxy with a private certificate authority, although Python and pip can.
 """
 
 from __future__ import annotations

@@ -115,10 +115,11 @@ class _Reading:
                     yield OfRecord(landed, own.state)
 
     def answers(self) -> Iterator[OfAnswer]:
-        """Yield the current answers of the previous stage that have the later answer's key and are in its window."""
+        """Yield the previous stage's current answers that have the later answer's key and lie in its window."""
         earlier, pipeline = self.pipeline.earlier, self.pipeline
         assert earlier is not None
-        # The event time of an answer is the last microsecond of its window, or another time inside the window.
+        # The event time of an answer is the last microsecond of its window, or another time inside the window. So the
+        # answers of all windows that may have their event time in this window are read.
         reach = earlier.where.reach + (earlier.where.longest or 0)
         bounds = [] if self.window.start <= BEGINNING else [after("window_end", self.window.start)]
         bounds += [] if self.window.end >= END_OF_TIME - reach else [up_to("window_start", self.window.end + reach)]
@@ -146,7 +147,8 @@ class _Reading:
         if isinstance(of, Arrivals):
             epochs = [epoch for epoch, at in processing_times(self.lake, log.name).items() if first <= at < last]
             return every(above("_epoch", min(epochs, default=0) - 1), at_most("_epoch", max(epochs, default=-1)))
-        # A custom window does not necessarily contain the event times of its own records.
+        # A custom window does not necessarily contain the event times of its own records, so event times are not
+        # filtered.
         at = None if isinstance(self.pipeline.where, OwnWindows) else names[log.event_time]
         terms = [since(at, first)] if at is not None and first > BEGINNING else []
         terms += [before(at, last)] if at is not None and last < END_OF_TIME else []
@@ -156,6 +158,9 @@ class _Reading:
         return every(*terms) if terms else above("_epoch", -1)
 
     def _own(self, name: str) -> bool:
-        """Return True if the column `name` comes from the log and no step has computed it."""
+        """Return True if the column `name` comes unchanged from the log.
+
+        Returns False if a step has computed the column, or if a step is of a kind that may change any column.
+        """
         plain_steps = all(isinstance(step, Derive) for step in self.pipeline.each)
         return plain_steps and not any(isinstance(step, Derive) and name in step.values for step in self.pipeline.each)

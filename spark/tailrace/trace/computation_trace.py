@@ -1,4 +1,4 @@
-"""The trace of a record in a computation: all productions of the record's key in the record's epoch."""
+"""The trace of a record in a computation: all output rows for the record's key in the record's epoch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tailrace.trace.steps import LeftOut, Passed, Record, Row, Step
 def through_computation(computation: Computation, record: Record, ledgers: Ledgers) -> Iterator[Step]:
     """Yield the outcomes of a record in a computation.
 
-    The trace contains all productions of the record's key in the record's epoch, because the ledger does not show which
-    of these productions the record caused.
+    The trace contains all output rows for the record's key in the record's epoch, because the ledger does not show
+    which of these rows the record caused.
     """
     place = dict(zip(SOURCE, (record[name] for name in PLACE), strict=True))
     left = ledgers.rows(computation.name, (LATE, REJECTED), place)

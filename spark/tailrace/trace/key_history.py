@@ -182,7 +182,7 @@ def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
 def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Remove the column with the reasons for null results if the column is null.
 
-    The panes of the reference execution also lack this column if there is no reason.
+    The panes that the model's reference code computes lack the column, too, so both kinds of panes can be compared.
     """
     return {name: value for name, value in row.items() if name != UNANSWERED or value is not None}
 

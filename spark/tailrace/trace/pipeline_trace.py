@@ -88,7 +88,7 @@ def _session(past: History, window: Window, at: int) -> Window:
 
 
 def _taking_in(backfills: list[Run], window: Window, epoch: int) -> Run | None:
-    """Return the first backfill that computed a window from a log that included this epoch (V5), or None."""
+    """Return the first backfill that has computed a window and read the log at least up to `epoch` (V5), or None."""
     having = (run for run in backfills if run.log_epoch is not None and run.log_epoch >= epoch)
     return next((run for run in having if run.first <= window.timestamp < run.last), None)
 

@@ -75,7 +75,7 @@ class Tracing:
         return [step for record in records for step in follow(definition, record, self.ledgers)]
 
     def _read(self, log: Log, given: Mapping[str, Sequence[Record]]) -> Iterable[Record]:
-        """Return the records that a definition reads from a log, if only the records in `given` are followed.
+        """Return those of the followed records in `given` that a definition reads from a log.
 
         `given` maps the name of a landed log, or of an earlier definition, to the followed records of that log or
         definition.

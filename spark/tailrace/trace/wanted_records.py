@@ -127,10 +127,10 @@ Rows: TypeAlias = Callable[[Table, Filter], Iterable[Mapping[str, Any]]]
 def find_in_logs(
     lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int, rows: Rows | None = None
 ) -> list[FoundRecords]:
-    """Find up to `limit` records in each log that supports the request.
+    """Find up to `limit` requested records in each log; logs to which the request does not apply are skipped.
 
-    `rows` is the function that reads a log's table; an engine may pass its own function. Raises `WantedError` if no log
-    supports the request.
+    For example, a request by id does not apply to a log without record ids. `rows` is the function that reads a log's
+    table; an engine may pass its own function. Raises `WantedError` if the request applies to no log.
     """
     found, refused = list[FoundRecords](), list[WantedError]()
     for log in logs:
@@ -158,7 +158,7 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
     try:
         landed = tuple(islice(_landed(lake, log, where, accepts, rows or scanned_rows), limit + 1))
     except ArithmeticError as error:
-        # The condition compares a timestamp column with a number that is not a valid instant.
+        # This error occurs if the condition compares a timestamp column with a number that is not a valid instant.
         raise _no_condition(log, wanted.where, str(error)) from error
     rejected = tuple(islice(_rejected(lake, log, wanted), limit + 1))
     more = max(len(landed), len(rejected)) > limit

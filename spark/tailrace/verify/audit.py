@@ -1,4 +1,4 @@
-"""Audit that every record is accounted for, and that the answers equal those of a batch over the log (X6, L1, L2).
+"""Audit that every record is accounted for, and that the answers equal a batch computation's answers (X6, L1, L2).
 
 The audit runs on either engine; it counts and compares the rows of the tables. The audit assigns windows and combines
 values with the same code as the stream, but uses none of the stream's code for triggers, state or commits. Each kind of
@@ -53,7 +53,7 @@ def audit(lake: Lake, definition: Definition, *, deep: bool = False) -> Audit:
 
     Before a pipeline's rows are compared, its answers are brought up to date with the ledger. If a file is missing or
     damaged, the rows are not audited, because some rows could not be read. Raises `OtherDefinitionError` if the tables
-    belong to a definition with another meaning.
+    belong to a definition that computes something else.
     """
     check_definition(lake, definition)
     files = files_check(lake, definition, deep=deep)

@@ -127,7 +127,7 @@ class RowsAudit(ABC, Generic[D]):
         return Relation(f"(SELECT * FROM {rows} WHERE _epoch <= {self.epoch}L)")
 
     def _again(self, log: Log, rows: Relation) -> Check:
-        """Check that no record id was landed again within the horizon after its previous landing (X5).
+        """Check that no record id was landed twice within the horizon, the time for which the log remembers ids (X5).
 
         Only epochs with a known processing time are checked.
         """
@@ -145,9 +145,9 @@ class RowsAudit(ABC, Generic[D]):
         return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
-        """Return the number of records that a table's commits added up to the audited epoch.
+        """Return the number of records that a table's commits added, from the first epoch through the audited epoch.
 
-        The second item of the result is True if all commits of the table are known.
+        The second item of the returned pair is True if all commits of the table are known.
         """
         history = commits(self.lake, table)
         # A commit that Tailrace did not make has no epoch among its properties, and is not counted.
@@ -169,9 +169,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def differences_check(self, name: str, text_: Query) -> Check:
-        """Check that computed rows and held rows agree; `text_` is a query of `ComparedRows.differences`.
+        """Check that the rows in the tables equal the computed rows.
 
-        The rows agree if the column `change` is `same` in every row of the query's result.
+        `text_` is a query of `ComparedRows.differences`, which compares these rows. They are equal if the column
+        `change` is `same` in every row of the query's result.
         """
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
@@ -217,14 +218,14 @@ class RowsAudit(ABC, Generic[D]):
         `clocks` names the commit properties that must not decrease from one commit to the next.
         """
         # The commits of backfills, the commits that lend the lease to a backfill, and the commits of maintenance all
-        # repeat an earlier epoch.
+        # repeat an earlier epoch. They are left out of this check.
         apart = {"run", LENDER, MAINTAINED}
         properties = (one.properties for one in commits(self.lake, self.ledger, self.head.snapshot).all)
         heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
         faults = list[str]()
         for before, now in pairwise(heads):
             epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
-            # A commit by which a writer takes the lease repeats the epoch of the previous commit.
+            # A commit by which a writer takes the lease repeats the epoch of the previous commit, which is not a fault.
             taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
             if step != 1 and not taken:
                 faults.append(f"epoch {epoch} after {before.number('epoch')}")

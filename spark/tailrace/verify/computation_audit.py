@@ -56,7 +56,8 @@ class ComputationAudit(RowsAudit[Computation]):
         yield Check("every timer fires once", known[0] == sum(known[1:]) and failed <= known[1], detail)
         spans = {PARTIAL: [*map(quoted, self.definition.key), "epoch"]}
         spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE)}
-        # A timer's position is its index among the timers of its epoch, so the same positions occur in several epochs.
+        # The position of a rejected timer is its index among the timers of its epoch, so it occurs again in other
+        # epochs. Therefore, the epoch is also needed to identify the row.
         spans[REJECTED] = [*SOURCE, f"IF({OF_TIMER}, epoch, NULL)"]
         yield self.once_check(spans)
         if self.definition.once is not None:
@@ -68,7 +69,8 @@ class ComputationAudit(RowsAudit[Computation]):
         name, log = "every record was taken, waits, or was left out", self.definition.log
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
-        # The query returns only records that a stream has received, without later corrections by backfills.
+        # Only records that a stream has received are counted; later corrections by backfills of other definitions are
+        # left out.
         records = counts["records"] = self.session.count(log_records.streamed_rows(self.session, log, self.epoch))
         parts = [counts[part] for part in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)

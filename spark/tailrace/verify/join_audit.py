@@ -1,4 +1,7 @@
-"""Audit a join: it must have, once each, exactly the pairs of a batch over the logs without late records (L1, X6)."""
+"""Audit a join: it must have exactly the pairs that a batch computes, each pair once (L1, X6).
+
+The batch reads all records of the logs except the late records.
+"""
 
 from __future__ import annotations
 
@@ -79,8 +82,8 @@ class JoinAudit(RowsAudit[Join]):
     def _expected(self) -> Query:
         """Return SQL for the pairs that the join should have; pairs with a record that was too late are left out.
 
-        In an event-time range that a run has recomputed, a pair with such a record is included if the run has read the
-        record.
+        However, if a run (a backfill) has recomputed the event-time range of such a pair, and has read both records,
+        the pair is included.
         """
         less = {
             side: self.session.view(join_rows.not_late(self.definition, side, rows, self.rows))
@@ -93,7 +96,8 @@ class JoinAudit(RowsAudit[Join]):
         last = max(run.log_epoch or 0 for run in runs)
         whole = {side: self._seen(side, less[side], last) for side in SIDES}
         mended = join_rows.output(self.definition, join_rows.finished(self.definition, whole, self.watermark))
-        # If one record of the pair is an answer of a pipeline, the record has no epoch.
+        # A record that is an answer of a pipeline has no epoch. If only one record of a pair has an epoch, this epoch
+        # counts.
         later = "COALESCE(left_epoch, right_epoch, 0L), COALESCE(right_epoch, left_epoch, 0L)"
         at = f"UNIX_MICROS({PANE_TIME})"
         in_run = " OR ".join(
@@ -102,9 +106,11 @@ class JoinAudit(RowsAudit[Join]):
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
 
     def _seen(self, side: str, less: Relation, last: int) -> Relation:
-        """Return a side's entries that runs have read (up to epoch `last`), and later entries that were in time.
+        """Return the entries (records) of one side that the audit uses for ranges that runs (backfills) have computed.
 
-        A run reads the current rows of other definitions, which may include corrections by earlier runs.
+        These are all entries up to epoch `last`, which runs may have read, and the later entries that were not too
+        late. If another definition outputs the entries, its corrections by earlier runs are included, because a run
+        reads them.
         """
         log = self.definition.side(side)
         rows = self.entries[side]
@@ -112,6 +118,6 @@ class JoinAudit(RowsAudit[Join]):
             rows = self._entries(log_records.rows_of_log(self.session, self.definition.log, self.epoch), side)
         if log.takes_back:
             return rows
-        # A late record that arrived after all runs is in no pair.
+        # A late record that arrived after all runs is in no pair, so it is left out.
         since = Query(f"SELECT * FROM {less} WHERE _epoch > {last}L")
         return self.session.view(Query(f"SELECT * FROM {rows} WHERE _epoch <= {last}L UNION ALL {since}"))

@@ -104,7 +104,10 @@ def _judged(session: Session, join: Join, clocks: Relation, last: int) -> _Judge
 
 
 def _lasting(join: Join, side: str, came: Relation) -> Query:
-    """Return SQL for the entries of a join's side; an entry was current from epoch `_since` until epoch `_until`."""
+    """Return SQL for the entries (records) of a join's side, each with the epochs `_since` and `_until`.
+
+    An entry was current from epoch `_since` until epoch `_until`.
+    """
     if not join.side(side).takes_back:
         return Query(f"SELECT * EXCEPT (_came), _came AS _since, {FOREVER}L AS _until FROM {came}")
     names = [quoted(name) for name in join_rows.entry_types(join, side)]

@@ -1,4 +1,4 @@
-"""Audit a map: as in a batch over the log, each record must have output rows, be left out, or be rejected (X6, L1)."""
+"""Audit a map: each record must have the output rows that a batch computes, be left out, or be rejected (X6, L1)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ class MapAudit(RowsAudit[Map]):
         if self.failed is not None:
             rejected = self.session.view(Query(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'"))
             yield self.rejected_check(rejected, all_of(self._failed_as_streamed()))
-        # If the ledger has a row twice, both rows are counted.
+        # Rows are counted: if the ledger has a row twice by mistake, the comparison finds the second row.
         rows = replace(output_rows(self.definition), several=True)
         yield self.differences_check(
             "rows are the batch's", rows.differences(all_of(self.computed), all_of(self.current))
         )
 
     def _failed_as_streamed(self) -> Relation:
-        """Return the records that the stream has rejected, without corrections that the stream has not read."""
+        """Return the records that the map's steps reject among the records that a stream has read.
+
+        Corrections that the stream has not read are left out.
+        """
         assert self.failed is not None
         if self.definition.log.landed:
             return self.failed
@@ -68,6 +71,7 @@ class MapAudit(RowsAudit[Map]):
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",
             "left_out": f"{self.log} r WHERE {' AND '.join(out)}",
             # A map's steps may make several records from one record, and may reject only some of the resulting records.
+            # A record that has output rows is therefore not counted here.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
         return self.count_rows(relations)

@@ -37,8 +37,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         super().__init__(definition, session, head)
         self.pipeline, self.first = definition, definition.stages[0]
         self.answering = answering(session, definition)
-        # If a generation was built for a later stage, the generation does not contain results of earlier backfills. It
-        # is therefore audited as if a stream had written it.
+        # `repaired` lists the backfills whose results the ledger contains. If `apply` built a new generation of a later
+        # stage, this generation does not contain the results of earlier backfills, so these backfills are left out.
         later = self.first is not definition
         self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
         with closing(session.follower(definition, "audit")) as follower:
@@ -57,8 +57,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         if self.pipeline is not self.first:
             yield self._no_correction_late()
         elif may_reject(self.first):
-            # A stream rejects only records that it has read, and it does not read later corrections of other
-            # definitions.
+            # Only the records that a stream has read are checked. A stream does not read later corrections of other
+            # definitions, so it cannot have rejected these corrections.
             streamed = as_streamed(self.session, self.first, self.log, self.epoch)
             yield self.rejected_check(self.rejected, self.answering.failed(streamed))
         yield self._batch_answers()
@@ -103,7 +103,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
         twice = self.session.count(Relation(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)"))
         if leaves_out(self.first):
-            # A step may make several records from one record, and each of these records may be too late.
+            # A step may make several records from one record, and each of these records may be too late. So two late
+            # rows for the same record and window are not a fault.
             twice = 0
         detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
@@ -114,7 +115,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
-        """Check that each closed window has the answer of a batch over the log without the late records (L1).
+        """Check that each closed window has the answer that a batch computes from the log without the late records
+        (L1).
 
         If a backfill has computed a window, the window's answer also includes the records that had been too late before
         the backfill.
@@ -164,8 +166,8 @@ class PipelineAudit(RowsAudit[Pipeline]):
 
         If windows merge, a backfill includes a late record if the record's window is part of a merged window in the
         backfill's range. A late row alone does not show the merged window, because the late row has only the window of
-        its own record. If `while_open` is set, only windows that the stream could still reach are considered, because
-        later stages read the corrections of these windows.
+        its own record. If `while_open` is set, a backfill counts only for windows that were still open at that time,
+        because later stages read the corrections of these windows.
         """
         first = self.answering.first
         runs = self.repaired if first is self.answering else self.committed_runs(self.first)
@@ -218,7 +220,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def _closed(self) -> Condition:
         """Return the SQL condition that the watermark has closed a window.
 
-        All accepted records of a closed window are in panes.
+        All accepted records of a closed window are in panes, so the window's answer can be compared with a batch.
         """
         return is_closed(self.pipeline, "window_end", f"{self.watermark}L")
 

@@ -32,7 +32,8 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
             f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
             "first, and none before a generation was put in place"
         )
-    # If a new generation has just replaced the ledger, the ledger may have no epoch after the replacement yet.
+    # If a new generation has just replaced the ledger, the ledger may have no epoch after the replacement yet. The
+    # range of epochs is then empty.
     first, last = recording.first if first is None else first, recording.last if last is None else last
     epochs = range(first, last + 1)
     recording.check(epochs)
@@ -67,7 +68,7 @@ def _fold(
     side, ledger = session.side(recording.definition), recording.snapshots[recording.table]
 
     def after(epoch: int) -> Any:
-        """Return the open windows after an epoch, restored from the ledger's partials.
+        """Return the open windows after an epoch, restored from the ledger's partials (stored window states).
 
         Before the first epoch, there are no open windows.
         """

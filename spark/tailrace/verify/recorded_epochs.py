@@ -65,9 +65,9 @@ class Recording(Generic[D]):
 
     `snapshots` maps the name of each table that is read to the snapshot from which it is read.
 
-    Raises `LakeError` if the stage has no ledger, `OtherDefinitionError` if the ledger belongs to a definition with
-    another meaning, `NotKeptError` if the records that the stage reads are not kept, and `ReplayError` if the ledger
-    has no epoch yet.
+    Raises `LakeError` if the stage has no ledger, `OtherDefinitionError` if the ledger belongs to a definition that
+    computes something else, `NotKeptError` if the records that the stage reads are not kept, and `ReplayError` if the
+    ledger has no epoch yet.
     """
 
     def __init__(self, lake: Lake, definition: D) -> None:

@@ -47,6 +47,6 @@ def replay(
     `keep` names a new table for the replayed rows of a pipeline. If epochs are folded one after another, `watch` is
     called at the beginning of each epoch, with the epoch's number. Raises `ReplayError` if an epoch is not in the
     ledger, if an epoch's clock is no longer known, or if the table `keep` exists or cannot be created. Raises
-    `OtherDefinitionError` if the ledger belongs to a definition with another meaning.
+    `OtherDefinitionError` if the ledger belongs to a definition that computes something else.
     """
     return replay_of(definition, lake, ReplayRange(first, last, keep, watch))

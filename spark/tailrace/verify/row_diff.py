@@ -1,8 +1,8 @@
 """Compare a ledger's rows with replayed rows in the common SQL dialect; the same row may occur several times (law L3).
 
-If Python code merges accumulators, equal accumulators may have different forms. Therefore, the lists in such an
-accumulator are compared without regard to order. The parts of the accumulator that are not lists are not compared, but
-the panes that are computed from these parts are compared.
+An accumulator is the partial result of a window. If Python code merges accumulators, equal accumulators may have
+different forms. Therefore, the lists in such an accumulator are compared without regard to order. The parts of the
+accumulator that are not lists are not compared, but the panes that are computed from these parts are compared.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ReplayedColumns:
     `terms` has SQL terms whose values are equal for equal rows.
 
     The other fields list column names. A row is identified by its kind, its epoch, and the columns in `key`, `span` and
-    `place`. Rows other than partials are also identified by the columns in `version`.
+    `place`. Rows other than partials (stored window states) are also identified by the columns in `version`.
     """
 
     terms: Mapping[str, str]
@@ -170,14 +170,15 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _parts(pipeline: Pipeline, of: str) -> list[str]:
-    """Return the parts of an accumulator that can be compared, as fields of an SQL struct."""
+    """Return the parts of an accumulator (a partial result) that can be compared, as fields of an SQL struct."""
     fields = []
     for name, type in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
         if element_type(type) is not None:
             fields.append(f"'{name}', SORT_ARRAY({term})")
         elif name.endswith("_high"):
-            # If a row was written before the column was introduced, the row has null in the column.
+            # If a row was written before the column was introduced, the row has null in the column. The null counts as
+            # 0.
             fields.append(f"'{name}', COALESCE({term}, 0)")
         elif name not in pipeline.parts or pipeline.parts[name].merge is not Merge.OWN:
             fields.append(f"'{name}', {term}")
@@ -188,8 +189,8 @@ def _differences(columns: ReplayedColumns, rows: Sequence[dict[str, Any]]) -> It
     """Pair each differing row of the ledger with the replay's row of the same identity; yield the differences."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        # The generation and the pane index of a partial are compared, and are therefore not part of the partial's
-        # identity.
+        # The generation and the pane index of a partial (a stored window state) are compared, and are therefore not
+        # part of its identity.
         version = () if row["kind"] == PARTIAL else columns.version
         own = ("kind", "epoch", *columns.key, *columns.span, *columns.place, *version)
         places.setdefault(tuple(row[name] for name in own), []).append(row)

@@ -30,7 +30,7 @@ from tailrace.verify.audit_checks import in_common
 from tailrace.verify.tampering.audit_result import Check
 
 EXPIRED = "expired"
-"""The `reason` in a late row if, by the recorded clocks, the window had closed before the record arrived."""
+"""The `reason` in a late row if, according to the recorded clocks, the window had closed before the record arrived."""
 
 
 class WindowAccount:
@@ -61,8 +61,9 @@ class WindowAccount:
         )  # fmt: skip
 
     def late_as_judged(self) -> Check:
-        """Check that late rows with reason `expired` are exactly the records that were too late by the recorded
-        clocks.
+        """Check that the late rows with reason `expired` are exactly the records that the clocks show to be too late.
+
+        The clocks are the recorded clocks of the epochs.
         """
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
@@ -101,7 +102,7 @@ class WindowAccount:
         """Return an SQL clause that selects the records `r` in windows for which the ledger has a pane or a state."""
         if self.pipeline.log.takes_back:
             # If all records of a window are retracted in the epoch in which they arrive, the ledger has no row for this
-            # window.
+            # window. So if records can be retracted, all records are selected.
             return ""
         spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
         kinds = f"kind IN ('{PANE}', '{PARTIAL}')"

@@ -83,7 +83,9 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _login(request: Request, error: HTTPException) -> Response:
-    """Redirect a browser to the login page, which then leads back to this page. Send other clients an error instead."""
+    """Redirect a browser to the login page. After the login, the browser returns to this page. Send other clients an
+    error.
+    """
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, 401)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -47,9 +47,9 @@ class CorrectedAnswers:
 
     @property
     def clean(self) -> bool:
-        """Whether the backfill changed exactly the rows that it reports, and its second run changed no row.
+        """Whether the backfill changed exactly as many rows as it reports, and its second run changed no row.
 
-        Each changed row must have the generation of the backfill.
+        Each changed row must also have the backfill's generation as its version.
         """
         keys = changed_keys(self.old, self.new)
         meant = all(key not in self.new or self.new[key]["generation"] == self.done.run.generation for key in keys)

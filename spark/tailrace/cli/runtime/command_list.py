@@ -57,7 +57,7 @@ def load_command(name: str) -> LoadedCommand:
 def command_group(
     name: str, parts: Mapping[str, Callable[..., None]], cls: type[TyperGroup] = TyperGroup
 ) -> typer.Typer:
-    """Create a command that has subcommands, with its name and summary from the list of commands."""
+    """Create a command that has subcommands. The list of commands contains the summary of the command `name`."""
     return _with_commands(_typer(cls=cls, name=name, help=COMMANDS[name].summary, no_args_is_help=True), parts)
 
 

@@ -51,7 +51,8 @@ def skip_unused_imports() -> None:
         sys.meta_path.insert(0, _Without("pandas"))
     if "numpy" not in sys.modules:
         with _without("numpy"):
-            # pyiceberg reads tables with these modules of pyarrow. Each of these modules tries to import numpy.
+            # While numpy is hidden, import the modules of pyarrow with which pyiceberg reads tables, because each of
+            # these modules tries to import numpy.
             import pyarrow.compute
             import pyarrow.dataset
             import pyarrow.parquet  # noqa: F401

@@ -55,9 +55,9 @@ def fields(value: object, *names: str) -> dict[str, Any]:
 
 
 def chain_data(stages: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the data of the last stage in a chain of definitions.
+    """Return the data of a definition (the last of `stages`), with the data of the stages that it reads.
 
-    If the chain has other stages, the key `earlier` lists their data.
+    If there are such stages, the key `earlier` lists their data.
     """
     *earlier, last = stages
     return last | ({"earlier": earlier} if earlier else {})

@@ -33,7 +33,8 @@ SQLite's default timeout is too short for a slow disk.
 
 _JDBC = {
     "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-    # Spark uses version V1 of the catalog's database schema, because pyiceberg creates this version.
+    # Spark must use version V1 of the schema of the catalog's database, because pyiceberg creates the database with
+    # this version.
     "jdbc.schema-version": "V1",
 }
 
@@ -51,8 +52,10 @@ class CatalogKind:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists. The value is also True if only a request to a remote service could show whether
-        the catalog exists.
+        """Whether the catalog exists.
+
+        For a catalog in a remote service, the value is always True, because only a request could show whether it
+        exists.
         """
         return True
 
@@ -253,7 +256,8 @@ def storage_properties(settings: Settings) -> tuple[dict[str, str], dict[str, st
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     ours = {**_option("s3.endpoint", at), **_option("s3.region", region)}
     theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_option("s3.endpoint", at)}
-    # A self-hosted S3 server seldom has a separate host name for each bucket.
+    # A self-hosted S3 server seldom has a separate host name for each bucket, so the bucket's name is put into the
+    # path.
     theirs |= {"s3.path-style-access": "true"} if at else {}
     return warehouse | ours, warehouse | theirs | _option("client.region", region)
 

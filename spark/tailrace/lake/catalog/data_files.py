@@ -32,7 +32,8 @@ from tailrace.lake.schema.layouts import SPANS
 ROWS_A_GROUP = 122_880
 """The maximum number of rows in a Parquet row group. The value is DuckDB's default.
 
-Readers can skip a row group if its statistics show that no row is needed. A row group is always read by one core.
+A reader skips a whole row group if the group's statistics show that no row is needed. Several cores can read one file
+in parallel, but each row group is read by one core. Larger row groups would make both less effective.
 """
 
 
@@ -41,9 +42,9 @@ WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-
 
 The limit for a dictionary is a number of bytes. The limit for a row group is a number of rows.
 
-A table's own properties override these defaults. If a dictionary grows beyond its maximum size, the work of building it
-is wasted. Timestamps and amounts seldom repeat: for such columns, dictionaries of 2 MB took a third of the writing time
-and made the files larger.
+A table's own properties override these defaults. If a dictionary exceeds the limit, the writer stops using it, so the
+time for building it is wasted. This happens for columns whose values seldom repeat, such as timestamps and amounts:
+dictionaries of up to 2 MB took a third of the writing time and made the files larger.
 """
 
 
@@ -77,7 +78,7 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
 
 
 def _without_spans(table: Table) -> PartitionSpec | None:
-    """Find an earlier partitioning of the table that has the current fields except year, month, day and hour fields.
+    """Find an earlier partitioning that has all current partition fields except the year, month, day and hour fields.
 
     Returns None if the table never had such a partitioning.
     """
@@ -121,7 +122,7 @@ they are neither filtered nor sorted.
 
 
 def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return index 0, and the index of each row whose values differ from the previous row's values."""
+    """Return the index of the first row of each group of adjacent rows that have equal values in all columns."""
     ends = pc.unique(pa.concat_arrays([pc.run_end_encode(_whole(column)).run_ends for column in columns]))
     return pa.concat_arrays([pa.array([0], ends.type), ends.sort()[:-1]])
 
@@ -131,7 +132,11 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
-    """Return a mask that selects the rows of one partition."""
+    """Return a mask of the rows that belong to one partition.
+
+    `values` has the partition values of each row. `one` maps the name of each column in `values` to the partition's
+    value.
+    """
     columns = [(values[name], value) for name, value in one.items()]
     same = [
         pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)

@@ -45,23 +45,26 @@ def drift(lake: Lake, contract: Contract) -> Drift:
 
 
 def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of a definition's existing ledger table and answers table.
+    """Return the contracts of the ledger and the answers, the tables whose accumulator columns store partial results.
 
-    The list is empty for a definition without answers, because the tables of such a definition have no accumulator
-    columns.
+    Tables that do not exist yet are left out. The list is empty for a definition without answers, because the tables of
+    such a definition have no accumulator columns.
     """
     own = tables_of(definition)
     return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]
 
 
 def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
-    """List the accumulator columns that a table lacks because an earlier version of Tailrace created the table."""
+    """List the accumulator columns (columns with partial results) that a table lacks.
+
+    Such a column is missing if an earlier version of Tailrace created the table.
+    """
     added = (one for one in contract_changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
     return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
 
 
 _HELD = ("fired", "pending", "predecessors", "answer")
-"""The ledger columns that have one field for each part of an accumulator, or for each result."""
+"""The ledger's struct columns whose fields are either the parts of an accumulator (a partial result) or the results."""
 
 
 def check_definition(lake: Lake, definition: Definition) -> None:

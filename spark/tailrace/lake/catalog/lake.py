@@ -94,7 +94,8 @@ class Lake:
     def exists(self) -> bool:
         """Whether the catalog exists; this property neither opens nor creates the catalog.
 
-        The value is also True if only a request to a remote service could show whether the catalog exists.
+        For a catalog in a remote service, the value is always True, because only a request could show whether it
+        exists.
         """
         return catalog_kind(self.settings).exists
 
@@ -185,8 +186,8 @@ class Lake:
         name, place = (self.settings.namespace, table), self.table(table).location()
         (self.catalog.purge_table if self.settings.on_s3 else self.catalog.drop_table)(name)
         if not self.settings.on_s3:
-            # The catalog's purge operation would leave the table's folder, and would warn about each file that has
-            # already expired.
+            # The folder is removed here because the catalog's purge operation would leave it, and would warn about each
+            # file that has already expired.
             shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
@@ -276,7 +277,8 @@ class Lake:
             made = updates(loaded)
             if not made:
                 return
-            # pyiceberg raises `ValueError` if another writer has made the same change meanwhile.
+            # pyiceberg raises `ValueError` if another writer has made the same change meanwhile. The next attempt then
+            # finds nothing to change.
             with suppress(CommitFailedException, ValueError):
                 self.catalog.commit_table(loaded, asserted(loaded), made)
                 return

@@ -1,4 +1,4 @@
-"""Define a run over a range of event time. A run is read from its latest row in the table of runs."""
+"""Define a run, such as a backfill. Several rows in the table of runs describe a run; only the latest row counts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Run:
-    """A run over a range of window timestamps, in microseconds: from `first` up to, but not including, `last`.
+    """A run of a definition, such as a backfill or a restore, over a range of window timestamps.
 
-    `inputs` states which runs of the input definitions this run has taken into account (`commit.run_inputs`).
+    The range begins at `first` and ends before `last`; both are in microseconds. `inputs` states which runs of the
+    input definitions this run has taken into account (`commit.run_inputs`).
     """
 
     run: str
@@ -30,9 +31,9 @@ class Run:
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
-        """Return True if the run's range overlaps the range from `first` to `last`."""
+        """Return True if the run's range overlaps the range that begins at `first` and ends before `last`."""
         return self.first < last and first < self.last
 
     def covers(self, first: int, last: int) -> bool:
-        """Return True if the run's range covers the whole range from `first` to `last`."""
+        """Return True if the run's range covers the whole range that begins at `first` and ends before `last`."""
         return self.first <= first and last <= self.last

@@ -1,4 +1,4 @@
-"""Answer look-ups in a catalog's SQLite file by plain queries; pyiceberg's own catalog makes every change.
+"""Look up tables directly in a catalog's SQLite file with SQL queries; pyiceberg's own catalog makes every change.
 
 The location of a table's metadata is in one row of the catalog's SQLite file. pyiceberg's catalog reads this row with
 SQLAlchemy. Importing SQLAlchemy takes a quarter of a second, which is a fifth of the running time of a short command.
@@ -67,7 +67,8 @@ class SqliteLookups:
         return self._open()
 
     def __getattr__(self, name: str) -> Any:
-        # While Python copies this object, the attribute `_open` does not exist yet.
+        # While Python copies this object, the attribute `_open` does not exist yet, and a look-up of `_open` here would
+        # never end.
         if name.startswith("__") or "_open" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.whole, name)
@@ -118,7 +119,8 @@ class SqliteLookups:
         except FileNotFoundError as error:
             raise UnreadError(at, "is missing") from error
         except (ValueError, ValidationError) as error:
-            # The metadata file contains damaged JSON or text that is not UTF-8, or lacks required fields.
+            # These errors mean that the metadata file contains damaged JSON or text that is not UTF-8, or lacks
+            # required fields.
             line = next(iter(str(error).splitlines()), "")
             raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
 

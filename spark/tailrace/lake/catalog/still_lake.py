@@ -68,7 +68,7 @@ class StillLake(Lake):
 
     @classmethod
     def freeze(cls, lake: Lake, kept: KeptManifests) -> StillLake:
-        """Create a lake in a fixed state that uses the same catalog as the given lake."""
+        """Create a `StillLake` from the given lake; both use the same catalog. The manifests are cached in `kept`."""
         return cls(lake.settings, lake.tell, lake.looks, lake, kept)
 
     @cached_property

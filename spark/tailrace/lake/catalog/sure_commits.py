@@ -91,7 +91,11 @@ class _Commit:
             pause = min(2 * pause, _LATEST)
 
     def _sent(self, *, again: bool) -> CommitTableResponse:
-        """Send the commit; `again` means that an earlier request for the commit may have succeeded."""
+        """Send the commit. `again` means that an earlier request for the same commit may have succeeded.
+
+        If `again` is set and the commit adds no snapshot, a second request is not safe, and `CommitFailedException` is
+        raised instead.
+        """
         if again and not self.snapshots:
             raise CommitFailedException("it is not known whether the commit was made")
         return type(self.catalog).commit_table(self.catalog, self.table, self.requirements, self.updates)

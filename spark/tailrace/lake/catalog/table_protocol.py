@@ -33,10 +33,10 @@ The repeated properties are defined in `commit.epoch_properties`.
 """
 
 STAMP = "ledger_snapshot"
-"""The property that records, in a commit to the answers, the latest ledger snapshot whose panes the answers include."""
+"""The name of the property in which an answers commit records the latest ledger snapshot that the answers include."""
 
 ACCEPTED_FOR = "accepted_for"
-"""The property with the user's reason for accepting the foreign commits that the property `ACCEPTED` lists."""
+"""The name of the property that stores the user's reason for accepting the foreign commits that `ACCEPTED` lists."""
 
 
 def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, str]:

@@ -56,6 +56,7 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
     Raises `MovedError` if anything was committed since the table was loaded.
     """
     # By default, if another commit was made first, pyiceberg repeats an append on top of the table's latest snapshot.
+    # With no retries, the append fails instead.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
@@ -64,7 +65,8 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # pyiceberg's error names the sequence number if another writer has committed to another branch of the table.
+        # If another writer has committed to another branch of the table, pyiceberg raises a `ValueError` that mentions
+        # the sequence number.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Switch a table, in one commit, to another generation that was built in a separate table.
+"""Switch a table, in one commit, to a new generation: contents that were computed again and built in a separate table.
 
 Before the switch, the files with the new rows are listed only in the separate table. The files are nevertheless already
 in a folder of the original table, and have the column ids that the original table will use. So the switch moves no
@@ -57,11 +57,12 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
-"""The table property with the generation of the run that built the table's contents."""
+"""The name of the table property that stores a generation number: the generation of the run that built the contents."""
 
 MEANING = "tailrace.meaning"
-"""The table property with a description of what the definition computes, as named parts
-(`model.definition.fingerprint`).
+"""The name of the table property that describes, in named parts, what the definition computes.
+
+The text is written and read by `model.definition.fingerprint`.
 """
 
 FROM = "tailrace.from"
@@ -72,7 +73,7 @@ TAG = "generation_"
 
 
 def generation_of(table: Table) -> int:
-    """Return the generation of a table; a table without the property `GENERATION` has generation 1."""
+    """Return the generation number of a table's contents; it is 1 if the table lacks the property `GENERATION`."""
     return int(table.properties.get(GENERATION, 1))
 
 
@@ -305,8 +306,9 @@ def settle(lake: Lake, pipeline: str) -> None:
             there = answers.metadata.refs[place].snapshot_id
             held, properties = Contents.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
-            # The answers in the separate table were computed from the whole separate ledger. This ledger's contents are
-            # now in the first snapshot of the pipeline's ledger.
+            # The answers in the separate table were computed from all commits of the separate ledger. The contents of
+            # the separate ledger are now in the first snapshot of the pipeline's ledger. So the answers are current up
+            # to this first snapshot.
             held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
@@ -314,7 +316,7 @@ def settle(lake: Lake, pipeline: str) -> None:
                 f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
                 " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
             )
-        # A follower, or another process that switches the answers, may commit first.
+        # A follower (which updates the answers), or another process that switches the answers, may commit first.
         with suppress(MovedError):
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
 

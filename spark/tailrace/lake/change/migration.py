@@ -174,7 +174,10 @@ def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
 
 
 def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
-    """Return True if a change needs a column that a change in `left` should have added, renamed or retyped."""
+    """Return True if a change cannot be made because it needs a column from a change in `left`, which is not made.
+
+    The change in `left` would have added, renamed or retyped this column.
+    """
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
         return term(change.path[0]).column in lacking
@@ -219,7 +222,8 @@ def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) ->
 def _sorted(transaction: Transaction, contract: Contract) -> None:
     """Set a table's sort order to its contract's sort order.
 
-    pyiceberg's own builder cannot restore a former sort order of the table, or remove the sort order.
+    pyiceberg's own builder cannot restore a former sort order of the table, or remove the sort order. Therefore, this
+    function adds the metadata changes to the transaction itself.
     """
     metadata = transaction.table_metadata
     order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
@@ -274,9 +278,10 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def widen(lake: Lake, definition: Definition) -> None:
-    """Add the accumulator columns that a definition's tables from an earlier version of Tailrace lack.
+    """Add the accumulator columns (columns with partial results) that a definition's tables lack.
 
-    Existing columns are kept. Totals continue to use an existing column as long as the values fit (rule X7). Raises
+    Tables that an earlier version of Tailrace created may lack such columns. Existing columns are kept. A total
+    continues to use its existing column as long as its values fit into this column (rule X7). Raises
     `OtherDefinitionError` if the tables were written by a definition that computes something else; such tables are not
     changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """

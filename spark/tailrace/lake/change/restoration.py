@@ -188,7 +188,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
 
 
 def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
-    """Return the last snapshot of the answers that contains only panes from ledger commits in `cut`."""
+    """Return the latest snapshot of the answers whose panes all come from the ledger commits in `cut`."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:

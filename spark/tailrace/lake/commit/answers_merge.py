@@ -32,9 +32,7 @@ class Follows(Protocol):
 
 @dataclass
 class Unfollowed:
-    """A follower that does nothing. This follower is used for a ledger without answers, such as the ledger of a map
-    definition.
-    """
+    """A follower for a ledger without answers, such as a map's ledger. It only reports the ledger's last snapshot."""
 
     lake: Tables
     name: str
@@ -65,9 +63,9 @@ class Following(ABC):
         """Merge the ledger rows after snapshot `since`, up to snapshot `until`, into the branch of the answers.
 
         `stamp` has the properties of the commit. If `since` is None, all ledger rows up to `until` are merged. `fresh`
-        means that each window has one pane, that no pane is a retraction, and that the answers have no row for any of
-        these windows. `empty` means that the answers have no rows. Raises `MovedError` if another writer has committed
-        to the answers meanwhile.
+        means that the ledger rows have one pane for each window and no retraction, and that the answers have no row for
+        any of these windows. `empty` means that the answers have no rows. Raises `MovedError` if another writer has
+        committed to the answers meanwhile.
         """
 
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)

@@ -56,10 +56,13 @@ class ArchivedCommit:
         return any(name in self.proof for name in _SPARK)
 
     def follows(self, earlier: ArchivedCommit) -> bool:
-        """Return True if this commit could be the commit directly after `earlier`."""
+        """Return True if the recorded parent and digest allow this commit to follow directly after the commit
+        `earlier`.
+        """
         if self.parent is not None:
             return self.parent == earlier.snapshot
-        # When pyiceberg removes a snapshot, it also removes the reference to this snapshot from the next snapshot.
+        # This commit records no parent. When pyiceberg removes a snapshot, it also removes the reference to this
+        # snapshot from the next snapshot, so the digests decide.
         digest = self.digest
         return digest is None or earlier.digest is None or digest.since == earlier.snapshot
 
@@ -96,7 +99,8 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
         rows = [_row(commit) for commit in commits if commit.snapshot not in there]
         if not rows:
             return
-        # Another process may write to the archive first, and may archive the same snapshots.
+        # Another process may write to the archive first, and may archive the same snapshots. The next attempt then
+        # reads the archive again.
         with suppress(MovedError):
             lake.enter(name, rows, {}, expected)
             return

@@ -124,16 +124,16 @@ class Branch:
             self.base = ours
         self._waiting = None
         self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
-        # A branch that stays behind main would keep its snapshot from expiring.
+        # The writer's branch is removed because, if it stayed behind main, it would keep its snapshot from expiring.
         with suppress(MovedError):
             self.drop()
         return self.base
 
     def _landed(self, properties: Mapping[str, str]) -> int | None:
-        """Return the snapshot of a commit that is later than the base and has exactly these properties.
+        """Return the snapshot of this writer's commit if the commit is on main, or None.
 
-        Returns None if no later commit has exactly these properties. If such a commit exists, this writer made the
-        commit, and only the catalog's reply was lost.
+        The commit is recognized by its properties, which must be exactly `properties`. Only commits later than `base`
+        are searched. If the commit is found, it has succeeded, and only the catalog's reply was lost.
         """
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
         return next((commit.snapshot for commit in above if commit.properties == properties), None)

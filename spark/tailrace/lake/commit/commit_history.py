@@ -1,9 +1,9 @@
 """Check whether Tailrace made each commit of a table, by the digests in the commits (`lake.digests`).
 
-A commit with a digest counts as Tailrace's if the digest continues the chain of digests. A commit without a digest
-counts as Tailrace's if the commit has Tailrace's properties, and either Spark made the commit or the commit is older
-than the chain. All other commits are foreign, except compactions by other programs. A compaction does not change the
-number of rows, and audits compare the rows themselves.
+If a commit has a digest, it counts as made by Tailrace if the digest continues the chain of digests. If a commit has no
+digest, it counts as made by Tailrace if it has Tailrace's properties, and either Spark made it or it is older than the
+chain. All other commits are foreign, except compactions by other programs. A compaction does not change the number of
+rows, and audits compare the rows themselves.
 """
 
 from __future__ import annotations

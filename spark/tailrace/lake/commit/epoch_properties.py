@@ -29,49 +29,52 @@ offset.
 """
 
 TOPIC = "topic"
-"""The property of a log's commit that identifies the Kafka topic that was read.
+"""The name of the property in which a log's commit identifies the Kafka topic that was read.
 
 The value is the topic's name, a space, and the topic's id.
 """
 
 ENGINE = "engine"
-"""The property with the engine that folded an epoch, and the reason why this engine was chosen.
+"""The name of the property that names the engine that folded an epoch, and the reason why this engine was chosen.
 
 The value is the text of an `engines.choose.Choice`.
 """
 
 ONWARD = "onward"
-"""The property of a ledger's commit with the watermark that readers of the ledger have after this epoch (rule T3)."""
+"""The name of the property in which a ledger's commit stores the watermark for the ledger's readers (rule T3).
+
+This watermark applies after the commit's epoch.
+"""
 
 _SET_ASIDE = "set_aside"
-"""The property of a ledger's commit with the number of records that were set aside in all epochs so far (rule X7)."""
+"""The name of the property in which a ledger's commit counts the records set aside in all epochs so far (rule X7)."""
 
 IDLE = "idle"
-"""The property that marks a log's commit if all partitions are idle.
+"""The name of a property that a log's commit has only if all partitions of the source are idle.
 
 A definition that reads several logs then does not wait for this log.
 """
 
 DUPLICATES = "duplicates"
-"""The property with the number of duplicates that were dropped in all epochs up to this epoch (rule X5)."""
+"""The name of the property that counts the duplicates dropped in this epoch and all earlier epochs (rule X5)."""
 
 FOLDER = "folder"
-"""The property of a log's commit that has, as JSON, the counts of changed, moved and hidden files in the landing
-folder.
+"""The name of the property in which a log's commit counts the changed, moved and hidden files of the landing folder.
 
-The property is missing if the folder has no changed, moved or hidden files.
+The value is JSON. The property is missing if the folder has no changed, moved or hidden files.
 """
 
 NEAR = "near_names"
-"""The property of a log's commit that maps, as JSON, each dropped field to a missing column of almost the same name.
+"""The name of the property in which a log's commit maps dropped fields to missing columns with almost the same name.
 
-The property is missing if no dropped field has almost the name of a missing column.
+The value is JSON. The property is missing if no dropped field has almost the name of a missing column.
 """
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""Two properties: the generation of the windows that an epoch creates (V2), and the digest of what the definition
-computes.
+"""The names of two properties: a generation, and a digest of what the definition computes.
+
+The generation is the generation of the windows that the epoch creates (V2).
 """
 
 
@@ -94,7 +97,8 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read the epoch from a commit's properties. A missing property has the same value as before the first epoch.
+        """Read the epoch from a commit's properties. A missing property gets a default, such as epoch -1 or generation
+        1.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -162,8 +166,8 @@ def processing_times(lake: Lake, table: str) -> dict[int, int]:
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
     """Return the last epoch that is complete, which means that every given log has a commit for this epoch.
 
-    Returns -1 if one of the logs has no epoch yet. If another stream lands only one of the logs for a while, this log
-    is ahead of the other logs. Raises `LakeError` if a log does not exist.
+    A stream that lands only one of the logs can put this log ahead of the other logs. The log that is furthest behind
+    determines the result. Returns -1 if one of the logs has no epoch yet. Raises `LakeError` if a log does not exist.
     """
     return min(lake.head(log.name).number("epoch") for log in logs)
 

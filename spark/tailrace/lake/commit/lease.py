@@ -25,20 +25,28 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The property with the lender's token. This property remains until the lender or another writer takes the lease."""
+"""The name of the property that stores the token of the lender: the stream whose lease a run has borrowed.
+
+The property remains until the lender or another writer takes the lease.
+"""
 
 BORROWER = "borrower"
-"""The property with the id of the run that has borrowed the lease. This property remains until the run returns the
-lease.
+"""The name of the property that stores the id of the run that has borrowed the lease.
+
+The property remains until the run returns the lease.
 """
 
 REGAINED = "regained"
-"""The property with the lender's previous token, in the commit by which the lender takes the lease back."""
+"""The name of the property that stores the lender's previous token.
+
+Only the commit by which the lender takes the lease back has this property.
+"""
 
 LANDING = "landing"
-"""The property with the token of the log's lease, if one stream holds both the log's lease and this table's lease.
+"""The name of the property that stores the token of the log's lease.
 
-A stream that lands a log holds both leases.
+A commit has this property only if its stream lands the log. Such a stream holds the log's lease in addition to this
+table's lease.
 """
 
 HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
@@ -50,9 +58,7 @@ PATIENCE = 60.0
 """The maximum time in seconds that a writer waits for a borrower to return the lease."""
 
 TRIES = 3
-"""The maximum number of times that a run borrows a lease, if a stream takes the lease each time before the run has
-finished.
-"""
+"""The maximum number of a run's attempts under a borrowed lease. An attempt fails if a stream takes the lease."""
 
 _POLL = 0.1
 
@@ -61,7 +67,7 @@ T = TypeVar("T")
 
 @dataclass
 class Lease:
-    """A writer's right to publish to one table, and the writer's branch."""
+    """A writer's right to publish to one table, together with the branch that this writer uses."""
 
     lake: Tables
     table: str
@@ -75,8 +81,8 @@ class Lease:
         """Take the lease of a table, even if another writer holds the lease.
 
         `landing` is the log's lease, or None if this writer does not hold the log's lease. If two streams that land the
-        same log start at the same time, the stream that holds the log's lease gets all leases. The other stream raises
-        `FencedError` when it reaches a table whose lease was taken together with the log's lease.
+        same log start at the same time, the stream that holds the log's lease gets the leases of all tables. The other
+        stream gets a `FencedError` when it tries to take a lease that the first stream has already taken.
         """
         token = None if landing is None else landing.token
         while True:
@@ -104,7 +110,8 @@ class Lease:
         until = time.monotonic() + patience
         while True:
             head = lake.head(table)
-            # If the reply to the run's own commit was lost, the recorded borrower is this run itself.
+            # Wait only if another run has borrowed the lease. The recorded borrower may also be this run itself, if the
+            # catalog's reply to the run's own commit was lost.
             if head.properties.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
@@ -182,7 +189,8 @@ class Lease:
         while True:
             head = self.lake.head(self.table)
             if head.properties.get(REGAINED) == str(self.token):
-                # This writer has already taken the lease back, and only the catalog's reply was lost.
+                # This branch is taken if this writer has already taken the lease back, but the catalog's reply was
+                # lost.
                 self._moved(int(head.properties.get(LENDER, head.properties[TOKEN])), head)
                 continue
             if head.number(LENDER) != self.token:
@@ -207,7 +215,10 @@ class Lease:
         self.head = self.branch.start(head)
 
     def return_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties for the commit by which the borrower returns the lease."""
+        """Return the properties for the commit by which a borrower returns the lease.
+
+        These are the properties of the borrower's last commit without `BORROWER`, updated with `properties`.
+        """
         return {**repeated_properties(self.head.properties, BORROWER), **properties}
 
     def give_back(self) -> None:
@@ -221,9 +232,7 @@ class Lease:
                 return
 
     def close(self) -> None:
-        """Remove the writer's branch. The token stays in the table, but no other writer has to wait because of this
-        token.
-        """
+        """Remove the writer's branch. The lease's token stays in the table, but it makes no other writer wait."""
         self.branch.drop()
 
 

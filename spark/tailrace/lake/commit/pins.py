@@ -19,7 +19,7 @@ _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 
 @contextmanager
 def pin_snapshots(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
-    """Keep the given snapshot of each table from expiring until the block ends.
+    """Keep the given snapshot of each table from expiring until the `with` block ends.
 
     `snapshots` maps the name of a table to a snapshot's id. Raises `LakeError` if a snapshot has already expired.
     """

@@ -26,10 +26,13 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 
 RUN = "run"
-"""The property with the id of the run that made a commit."""
+"""The name of the property that stores the id of the run that made a commit."""
 
 COUNTS = ("changed", "untouched", "retracted")
-"""The kinds of windows that a run counts: windows that were output (again), left unchanged, or only retracted."""
+"""The kinds of windows that a run counts.
+
+A window is counted as changed (it fired for the first time or again), as untouched, or as only retracted.
+"""
 
 
 class RangeDifference(Protocol):
@@ -51,17 +54,16 @@ class ReplacingEngine(Protocol[D]):
         """
 
     def compute(self, run: Run, pinned: Head) -> D:
-        """Compute the difference, in the run's range, between the answers and the results that are computed from the
-        log.
+        """Compute, for the run's range, how the results that are computed from the log differ from the answers.
 
-        The log is read up to the epoch of the ledger's commit `pinned`.
+        `pinned` is a commit of the ledger, and the log is read up to the epoch of this commit.
         """
 
     def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         """Append the rows of a difference to a branch, in a commit with these properties."""
 
     def published(self, found: D, snapshot: int) -> None:
-        """Bring the answers up to date after the ledger commit with id `snapshot` has added the difference."""
+        """Bring the answers up to date after the difference was committed to the ledger as snapshot `snapshot`."""
 
     def forget(self, found: D) -> None:
         """Release the resources of a computed difference."""
@@ -174,7 +176,7 @@ class RangeReplacement(Generic[D]):
                 return None
             landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
             if landed:
-                # The run's commit has succeeded, and only the catalog's reply was lost.
+                # The run's commit is already on main: it has succeeded, and only the catalog's reply was lost.
                 return landed[0]
             head = head_of_commits(commits)
             try:
@@ -185,8 +187,7 @@ class RangeReplacement(Generic[D]):
             return snapshot
 
     def _on_lease(self, lease: Lease, run: Run, computed: D, pin: _Pin) -> int | None:
-        """Publish a run's rows at the epoch boundary where the run borrowed the lease, and return the lease in the same
-        commit.
+        """Publish a run's rows while the run holds the stream's lease; the same commit returns the lease to the stream.
 
         Returns None if another run has already replaced a part of the range.
         """
@@ -196,12 +197,13 @@ class RangeReplacement(Generic[D]):
             self.engine.write(computed, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
                 return None
-            # Maintenance, or a run that replaces closed windows, may commit first.
+            # Maintenance, or a run that replaces closed windows, may commit first. The loop then publishes the rows
+            # again.
             with suppress(MovedError):
                 return lease.publish(properties)
 
     def _pinned(self, since: int) -> _Pin | None:
-        """Return the ledger's snapshot `since` with its head, or None if the snapshot is no longer on main."""
+        """Return the ledger's snapshot `since` and main's head at that snapshot, or None if it is no longer on main."""
         commits = self.lake.commits(self.ledger)
         known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
         return _Pin(since, head_of_commits(commits[known[0] :])) if known else None

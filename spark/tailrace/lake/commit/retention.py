@@ -35,9 +35,11 @@ class Removal:
 
 
 def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Removal:
-    """Find the snapshots of a loaded table that were replaced by a later snapshot more than the retention time ago.
+    """Find the expired snapshots of a loaded table.
 
-    `now` is in milliseconds. On main, the snapshots in `needed` and all later snapshots are kept.
+    A snapshot on main is expired if a later snapshot replaced it longer ago than the retention time. An unpublished
+    snapshot without a branch or tag is expired if it is older than the retention time. `now` is in milliseconds. On
+    main, the snapshots in `needed` and all later snapshots are kept.
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
@@ -48,7 +50,7 @@ def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[
 
 
 def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
-    """Find the removable snapshots: main's older snapshots, and unpublished snapshots without a branch.
+    """Find the snapshots to remove: main's older snapshots, and unpublished snapshots without a branch.
 
     The latest `most` snapshots of main are kept. On main, the snapshots in `needed` and all later snapshots are also
     kept.
@@ -58,10 +60,11 @@ def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal
 
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Removal:
-    """Find the snapshots to remove. Main keeps at least its latest snapshots, from index 0 to index `last`.
+    """Find the snapshots to remove. `main` lists the snapshots of main, the latest first.
 
-    A snapshot that is not on main is removed if it is older than `before` (in milliseconds), and if no branch or tag
-    keeps it. If `before` is None, the age of such a snapshot does not matter.
+    At least the snapshots at the indexes 0 to `last` of this list are kept. A snapshot that is not on main is removed
+    if it is older than `before` (in milliseconds), and if no branch or tag keeps it. If `before` is None, such a
+    snapshot is removed whatever its age is.
     """
     spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
@@ -69,7 +72,7 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     own = {snapshot.snapshot_id for snapshot in main}
-    # The snapshots that writers have staged on their branches, without the snapshots that are also on main.
+    # Collect the snapshots that writers have staged on their branches, except the snapshots that are also on main.
     staged = {
         snapshot.snapshot_id
         for name, ref in table.metadata.refs.items()

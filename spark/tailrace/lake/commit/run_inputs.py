@@ -50,7 +50,7 @@ class SeenRuns:
 
 
 def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
-    """Encode the runs that a run has seen as text for the table of runs; return None if the run has no inputs.
+    """Encode the runs that a run has seen as text for the table of runs; return None if the definition has no inputs.
 
     The keys of `seen` are the names of the input definitions.
 
@@ -62,14 +62,20 @@ def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
 
 
 def from_text(text: str | None) -> dict[str, SeenRuns] | None:
-    """Decode the runs that a run has seen; return None if the run was recorded before the column `inputs` existed."""
+    """Decode the runs that a run has seen; return None if `text` is None.
+
+    `text` is None for a run without inputs, and for a run that was recorded before the column `inputs` existed.
+    """
     if text is None:
         return None
     return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
 
 
 class RunInputs:
-    """Collects the input runs that each run of a backfill has seen: earlier runs, and runs of the same backfill."""
+    """Collects, for the runs of one backfill, the runs of input definitions that these runs have seen.
+
+    The seen runs include earlier runs and runs of the same backfill.
+    """
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
         self._seen: dict[str, SeenRuns] = {}
@@ -87,7 +93,10 @@ class RunInputs:
         return as_text({name: self._seen[name] for name in read if name in self._seen})
 
     def add(self, stage: Definition, runs: Iterable[Run]) -> None:
-        """Add the backfill's runs of a stage, so that the runs of later stages record the committed runs as seen."""
+        """Record the runs that the backfill made for a stage.
+
+        Runs of later stages in the same backfill then count the committed runs as seen.
+        """
         committed = [run.generation for run in runs if run.status == "committed"]
         self._seen[stage.name] = self._seen.get(stage.name, SeenRuns()).and_of(committed)
 

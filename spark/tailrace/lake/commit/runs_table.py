@@ -19,7 +19,10 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
-"""The property in which each commit of the table of runs records the highest generation that was assigned so far."""
+"""The name of the property in which the table of runs records the highest generation that was assigned so far.
+
+Each commit of the table has this property.
+"""
 
 
 def runs_named(lake: Tables, name: str) -> list[Run]:
@@ -79,8 +82,8 @@ class Runs:
         Runs that start at the same time get different generations (rule V2).
         """
         self.lake.ensure(runs_contract(self.pipeline))
-        # Every run reads the table of runs, and adds two files to this table. The small files are merged before the new
-        # run is added, because a merge that fails after the run's commit would make the run fail.
+        # Every run reads the table of runs and adds at least two rows to it, each in a new file. The small files are
+        # merged before the new run is added, because a merge that fails after the run's commit would make the run fail.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -98,7 +101,7 @@ class Runs:
         return self.renew(draft)
 
     def renew(self, run: Run) -> Run:
-        """Give a run a new generation, above the generations of all other runs, by adding a row to the table."""
+        """Give a run a new generation, higher than all generations so far, in a new row of the table of runs."""
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
@@ -149,8 +152,10 @@ class Runs:
 
 
 def _after(last: datetime | None) -> datetime:
-    """Return the time for a run's next row. This time is always later than `last`, because readers use only the latest
-    row of a run.
+    """Return the time to store in a run's next row.
+
+    This time is always later than `last`, the time of the previous row, because readers use only the latest row of a
+    run.
     """
     now = datetime.now(UTC)
     return now if last is None else max(now, last + timedelta(microseconds=1))
@@ -164,7 +169,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    # A table of runs from an earlier version of Tailrace may lack a column.
+    # `get` is used because a table of runs from an earlier version of Tailrace may lack a column.
     same: dict[str, Any] = {name: row.get(name) for name in _SAME}
     return Run(first=first, last=last, **same)
 

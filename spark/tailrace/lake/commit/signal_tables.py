@@ -22,14 +22,15 @@ from tailrace.model.base.time import instant, moment
 from tailrace.model.logs.log import Log
 
 NAMES = "signals"
-"""The property of a log's commit that lists the signals of its epoch."""
+"""The name of the property in which a log's commit lists the signals of the epoch."""
 
 
 @dataclass(frozen=True)
 class ControlTable:
-    """A control table for a log. `seen` is the name of a property in the log's commits.
+    """A control table for a log: users add rows to the table, and the log's stream reads them.
 
-    The value of this property is the id of the last snapshot that a stream has read from the control table.
+    `seen` is the name of a property in the log's commits. The value of this property is the id of the last snapshot
+    that a stream has read from the control table.
     """
 
     seen: ClassVar[str]
@@ -74,7 +75,7 @@ class ControlTable:
 
 
 class Signals(ControlTable):
-    """The table of signals of one log."""
+    """The table of signals of one log. A signal is a named event that users send and for which triggers can wait."""
 
     seen = "signals_seen"
 
@@ -115,8 +116,9 @@ class Completions(ControlTable):
         """Return the times up to which the input was newly declared complete, and the properties for the log's next
         commit.
 
-        The times are in microseconds. The keys are partitions, or None for the whole log. `properties` are the
-        properties of the log's last commit, which record the declarations that a stream has already read.
+        The times are in microseconds. They are in a dict whose keys are partitions, or None for the whole log.
+        `properties` are the properties of the log's last commit, which record the declarations that a stream has
+        already read.
         """
         rows, seen = self.new_rows(properties)
         found: dict[str | None, int] = {}

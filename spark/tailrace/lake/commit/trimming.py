@@ -49,8 +49,8 @@ class Trimming:
         self._room = self.most - len(loaded.metadata.snapshots)
         if self._room > 0:
             return False
-        # If branches and tags keep too many snapshots, the next attempt is made only after some commits, not after each
-        # commit.
+        # If branches and tags keep too many snapshots, this attempt removes too few of them. The next attempt is then
+        # made only after some commits, not after each commit.
         self._room = max(1, self.most // LEFT)
         needed = [one for reader, named in self.readers for one in snapshots_needed_by(self.lake, reader, named)]
         going = find_surplus(loaded, self._room, needed)
@@ -59,8 +59,8 @@ class Trimming:
         try:
             self.lake.forget(self.table, going.removed)
         except MovedError:
-            # The snapshots could not be removed, because other writers commit too often at the moment. The commits that
-            # are already archived are not archived again at the next attempt.
+            # Other writers commit too often at the moment, so the snapshots could not be removed. The next attempt does
+            # not archive the same commits again.
             return False
         return True
 

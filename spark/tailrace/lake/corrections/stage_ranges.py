@@ -26,8 +26,7 @@ R = TypeVar("R", bound=Ranged)
 
 
 class StageRanges(Generic[D]):
-    """The ranges of a stage's results, in microseconds. By default, a range is a range of event times of the stage's
-    rows.
+    """Computes ranges of a stage's results, in microseconds; by default, these are ranges of the rows' event times.
 
     In the stage's ledger, the results are the rows whose kind is `kind`. The time of a result is its value in column
     `at`, minus `after` microseconds. `rows` is the word that messages use for the results.
@@ -39,7 +38,9 @@ class StageRanges(Generic[D]):
         self.definition = definition
 
     def happened(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range of event times that later stages see for the results in the given range."""
+        """Return the range that contains the event times with which later stages read the results in the given
+        range.
+        """
         return first, last
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
@@ -53,7 +54,10 @@ class StageRanges(Generic[D]):
         return True
 
     def closed(self, lake: Lake, run: Run) -> int:
-        """Return the time before which the streams of later stages do not read the results of a run."""
+        """Return the end of the range in which later stages need a backfill to receive a run's corrections.
+
+        The streams of later stages themselves read the run's corrections at or after this time.
+        """
         return run.last
 
     def open_from(self, lake: Lake) -> int | None:

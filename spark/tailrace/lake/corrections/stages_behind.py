@@ -1,8 +1,8 @@
 """Find windows and rows of later stages that lack a backfill's correction of an earlier stage (rules V4 and X4).
 
-A run computes the windows in its range. A window of a later stage may be wider than this range. Such a wider window
-contains an answer from the range, but the wider window itself is not in the range. The run does not compute windows
-that are wider than its range. The run also does not compute the windows of a stage that was left out of the run.
+A run computes only the windows in its range. A window of a later stage may contain a corrected answer but be wider than
+the range; the run does not compute this wider window. The run also does not compute the windows of a stage that was
+left out of the run.
 
 The table of runs shows permanently which windows lack the correction, because each run records which runs of its inputs
 it has seen. If a correction affects a range, the range lacks the correction until a run that has seen the correction
@@ -130,11 +130,12 @@ def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | No
 
 
 def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction: Run) -> bool:
-    """Return True if a run has seen a correction, and has read the log at least up to the correction's epoch."""
+    """Return True if a run took a correction into account, and read the log at least up to the correction's epoch."""
     if (run.log_epoch or -1) < (correction.log_epoch or -1):
         return False
     if inputs is None:
-        # The run was recorded before the column `inputs` existed.
+        # The run was recorded before the column `inputs` existed, so the times at which both runs were recorded are
+        # compared.
         return run.at is not None and correction.at is not None and run.at >= correction.at
     return correction.generation in inputs.get(of, SeenRuns())
 

@@ -32,7 +32,10 @@ CHECKSUMS = "tailrace-checksums"
 """The name of the snapshot property with the checksums of the files that the commit added."""
 
 ACCEPTED = "accepted"
-"""The property with the ids of the foreign commits that the user accepts with this commit (`commit.commit_history`)."""
+"""The name of the property in which a commit lists the ids of foreign commits that the user accepts.
+
+`commit.commit_history` reads this property.
+"""
 
 MOST_CHECKSUMS = 32
 """The maximum number of files for which a commit records separate checksums.
@@ -46,8 +49,9 @@ snapshots again.
 """
 
 _CHECKSUM = "checksum"
-"""The name of the attribute of a `DataFile` object that has the checksum of the file's bytes; Iceberg has no such
-field.
+"""The name of the attribute in which a `DataFile` object stores the checksum of the file's bytes.
+
+Iceberg itself has no such field.
 """
 
 
@@ -144,7 +148,7 @@ def digest_properties(
 
     The digest of the files before the commit is normally taken from the previous commit. In two cases, this digest is
     computed from the manifests instead: the previous commit has no digest, or the new commit accepts foreign commits.
-    If the new commit accepts foreign commits, the previous digest may be forged.
+    In the second case, the previous commit's digest cannot be trusted, because a foreign program may have written it.
     """
     added = list(added)
     before = None if parent is None else metadata.snapshot_by_id(parent)
@@ -180,7 +184,7 @@ def checksums_of(files: Iterable[DataFile]) -> str:
     """Return the known checksums of a commit's files as text, in the form `PREFIX:CHECKSUM PREFIX:CHECKSUM`.
 
     A file's prefix is the beginning of its name (`name_prefix`). If there are more than `MOST_CHECKSUMS` checksums, the
-    text has the number of checksums and one combined checksum (`combined_checksum`).
+    text has the number of checksums, followed by one checksum of all the files (`combined_checksum`).
     """
     known = {file.file_path.rpartition("/")[2]: checksum for file in files if (checksum := checksum_of(file))}
     if len(known) > MOST_CHECKSUMS:

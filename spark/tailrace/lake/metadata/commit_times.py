@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import StagedTable, Table
 
 EARLIEST = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000)
-"""The earliest plausible time of a commit, in milliseconds; a clock that has lost its time starts at 1970."""
+"""The earliest plausible time of a commit, in milliseconds.
+
+A clock that has lost its time starts at 1970, which is earlier.
+"""
 
 TOLERANCE = 60_000
 """The maximum time in milliseconds by which Iceberg's Java library lets commit times go back.
@@ -83,7 +86,7 @@ def order_commit_times(catalog: Catalog) -> Catalog:
 
 
 def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
-    """Raise the times of a commit's new log entries to at least the latest time in the earlier metadata, `base`."""
+    """Raise the times of the snapshot log's new entries to at least the latest time in the earlier metadata, `base`."""
     # Moving a branch back to a snapshot adds an entry that may equal an existing entry, so equal entries are counted.
     least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
     for one in made.snapshot_log:
@@ -126,7 +129,8 @@ def put_in_order(metadata: TableMetadata, now: int) -> TableMetadata:
     """
     snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
     times = dict(zip((one.snapshot_id for one in snapshots), running_times(snapshots, now), strict=True))
-    # A snapshot became current at its own time, or later if a branch was moved to the snapshot later.
+    # The time of a log entry must not be earlier than the time of its snapshot. The entry's time is later if a branch
+    # was moved back to the snapshot.
     entries = [
         one.model_copy(update={"timestamp_ms": max(min(one.timestamp_ms, now), times.get(one.snapshot_id, 0))})
         for one in metadata.snapshot_log

@@ -112,16 +112,17 @@ def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
 
 
 def is_copy(note: LakeNote) -> bool:
-    """Return True if a lake still exists at the location that the record `note` names.
+    """Return True if the lake that `note` describes still exists at the location that `note` records.
 
-    If this record was found in another folder, the lake in that folder is then a copy.
+    If `note` was read from another folder, True means that the lake in that other folder is a copy.
     """
     there = Path(note.place)
     if not there.is_dir():
         return False
     with suppress(PlaceError):
         other = LakeNote.read(there)
-        # A lake from an early version of Tailrace has a catalog file, but no record of its location.
+        # A lake from an early version of Tailrace has no record of its location, but its catalog file shows that it
+        # exists.
         return other.id == note.id if other is not None else (there / "catalog.db").exists()
     return True
 

@@ -53,7 +53,7 @@ class AnswersFollowing(Following):
     def begin(self) -> None:
         """Check the definition, and switch the table of answers to the ledger's current generation.
 
-        Raises `OtherDefinitionError` if the ledger has switched to a definition with another meaning.
+        Raises `OtherDefinitionError` if the ledger has switched to a definition that computes something else.
         """
         check_definition(self.lake, self.pipeline)
         # The ledger may already have switched to a new generation while the table of answers still has the old

@@ -38,7 +38,8 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
             continue
-        # A log's table of rejected records gets a commit only in epochs with rejected records.
+        # A log's table of rejected records gets a commit only in epochs with rejected records, so its last epoch may be
+        # earlier.
         if epochs[0][1] < epoch and not table.endswith(rejected_name("")):
             raise EpochError(f"{table} has epochs up to {epochs[0][1]:,}: pass an --epoch of at most that")
         snapshot = next((snapshot for snapshot, one in epochs if one <= epoch), None)
@@ -102,7 +103,8 @@ def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
     whole = {field.name for field in answer.fields} if isinstance(answer, StructType) else set()
     items = ", ".join(f"answer.{name} AS {name}" if name in whole else name for name in columns)
     by = ", ".join([*columns[: columns.index(SPAN[0])], *SPAN])
-    # If a pane replaces an answer, the retraction of the old answer has the same version as the new pane (rule V1).
+    # If a pane replaces an answer, the retraction of the old answer has the same version as the new pane (rule V1). The
+    # new pane is sorted first, so that it counts as the last row of its window.
     order = ", ".join([*(f"{name} DESC" for name in VERSION), "retraction"])
     place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
     panes = f"SELECT *, {place} FROM {rows or ledger} WHERE kind = '{PANE}'"

@@ -111,7 +111,8 @@ def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
 def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
     """Group a ledger's late records by the columns `names`.
 
-    In a returned group, `count_all` is the number of records, and `behind_max` is the largest `behind` of the records.
+    In a returned group, `count_all` is the number of records. `behind_max` is the largest value of the column `behind`,
+    the time by which a record was too late.
     """
     scan = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind"))
     return count_late_rows(scan.to_arrow_batch_reader(), names)
@@ -136,8 +137,8 @@ def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> lis
     totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
     totals = totals.rename_columns({"count_all_sum": "count_all", "behind_max_max": "behind_max"})
     for name in (name for name in SPAN if name in names):
-        # The conversion of an integer to a Python object takes one tenth of the time that the conversion of a timestamp
-        # takes.
+        # Convert the timestamps to integers, because converting an integer to a Python object takes one tenth of the
+        # time.
         place = totals.column_names.index(name)
         totals = totals.set_column(place, name, totals[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     found: list[dict[str, Any]] = totals.to_pylist()
@@ -176,7 +177,10 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
-    """Return, for each key with late records, the windows that have an answer and lie near the late windows."""
+    """Return, for each key with late records, the windows with an answer that may merge with late windows.
+
+    All windows in the time from the start of the first late window to the end of the last late window are considered.
+    """
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows:
         return {}

@@ -42,8 +42,8 @@ _SHORTEST = duration(minutes(1))
 class LateRows(NamedTuple):
     """The late rows of a ledger, grouped by spans of event time.
 
-    `taken_in` returns True if backfills have included the records of a span. A range that ends at or before `closed`
-    can be backfilled now.
+    `taken_in` is a function that returns True if backfills have included the records of a span. `closed` is an event
+    time: a range that ends at or before this time can be backfilled now.
     """
 
     spans: Iterable[LateSpan]
@@ -106,8 +106,8 @@ def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_
     """Report the records that were too late for one stage or join.
 
     `groups` is the function that groups the late records of windows; an engine may pass its own function. Raises
-    `LakeError` if there is no ledger, and `OtherDefinitionError` if the ledger belongs to a definition with another
-    meaning.
+    `LakeError` if there is no ledger, and `OtherDefinitionError` if the ledger belongs to a definition that computes
+    something else.
     """
     check_meaning(lake, definition)
     # The runs are read after the ledger, so that every run with rows in the ledger is found.

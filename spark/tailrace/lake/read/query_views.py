@@ -90,10 +90,10 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
 
 
 def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
-    """Yield SQL for the position of a pane among the non-early panes of its window (see `settled_indexes`).
+    """Yield an SQL column with the index of each pane among the panes of its window that are not early.
 
-    The position is a separate column. If a query does not select this column, the engine does not compute the position.
-    `columns` are the ledger's columns.
+    The function `settled_indexes` computes the same index in Python. If a query does not select this column, the engine
+    does not compute it. `columns` are the ledger's columns; if they have no `pane_index`, nothing is yielded.
     """
     if "pane_index" in columns:
         key = [f"{quote}{name}{quote}" for name in columns[1 : columns.index(SPAN[0])]]
@@ -106,9 +106,9 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
 def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
     """Return SQL for the current rows in the ledger of a map or a join; the SQL is valid in any dialect.
 
-    The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A joined pair is identified by the
-    positions of its two records and by its window. If the join's stream may have retracted pairs, a pair is instead
-    identified by all its values.
+    The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A backfill's row replaces earlier
+    rows for the same record or the same pair. A joined pair is identified by the positions of its two records and by
+    its window. If the join's stream may have retracted pairs, a pair is instead identified by all its values.
     """
     if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):
         return _given_less_taken(ledger, [f"{quote}{name}{quote}" for name in columns])

@@ -1,4 +1,7 @@
-"""Read the records that a definition's streams have set aside, from the definition's ledger (rule X7, last resort)."""
+"""Read, from a definition's ledger, the records that its streams have set aside (rule X7, last resort).
+
+A stream sets a record aside if the record makes the fold of an epoch fail.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
 
 def can_set_aside(definition: Definition) -> bool:
-    """Return True if a definition's records can be set aside.
+    """Return True if a stream of the definition may set aside records that make its fold fail.
 
-    The condition is that none of its logs can retract records.
+    This is allowed only if none of the definition's logs can retract records.
     """
     return not any(log.takes_back for log in definition.log.parts)
 

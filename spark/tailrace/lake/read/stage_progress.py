@@ -54,7 +54,7 @@ class StageProgress:
 
     @property
     def lag(self) -> int | None:
-        """The time by which the watermark is behind the last epoch's processing time.
+        """The time, in microseconds, by which the watermark is behind the last epoch's processing time.
 
         The lag is None if the watermark or the processing time is at the beginning or the end of time.
         """
@@ -62,9 +62,9 @@ class StageProgress:
 
     @property
     def ahead(self) -> int:
-        """The time by which the watermark is ahead of the last epoch's processing time.
+        """The time, in microseconds, by which the watermark is ahead of the last epoch's processing time.
 
-        The value is 0 if this time is at most one day.
+        If the watermark is at most one day ahead, the value is 0.
         """
         return ahead(self.watermark, self.processing_time)
 

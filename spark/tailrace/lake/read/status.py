@@ -67,7 +67,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The windows that records can still reach: their number, and the end times of the oldest and newest window."""
+    """The windows that records can still change: their number, and the end times of the oldest and newest window."""
 
     count: int
     oldest: int | None
@@ -80,7 +80,7 @@ class KeptKeys:
 
     `next` is the event time at which the first event-time timer is due, or None if there is no such timer. `in_flight`
     is the number of records that the last epoch sent back into the computation, or None if the computation has no loop.
-    `strong` states whether the ledger keeps the computation's productions.
+    `strong` states whether the ledger stores the computation's productions (its output rows).
     """
 
     count: int
@@ -110,12 +110,12 @@ class Answers:
 class Status(StageProgress):
     """A definition's status according to its tables: its progress, the rows of its ledger, and its state.
 
-    `counts` has the number of the ledger's rows of each kind; the numbers of panes and productions include retractions.
-    `reasons` has the most frequent reasons for rejecting records, each with the number of rejected records. `answers`
-    is None if there is no table of answers. `kept` has the open windows of a pipeline or the keys of a computation, and
-    is None for a definition that keeps no state in its ledger. `same_definition` states whether a definition with the
-    same meaning wrote the ledger. If the definition itself is not available, `same_definition` and `kept` are None, and
-    `runs` is empty.
+    `counts` has the number of the ledger's rows of each kind; the numbers of panes and productions (output rows)
+    include retractions. `reasons` has the most frequent reasons for rejecting records, each with the number of rejected
+    records. `answers` is None if there is no table of answers. `kept` has the open windows of a pipeline or the keys of
+    a computation, and is None for a definition that keeps no state in its ledger. `same_definition` is True if the
+    definition that wrote the ledger computes the same results as this definition. If the definition itself is not
+    available, `same_definition` and `kept` are None, and `runs` is empty.
     """
 
     counts: Mapping[str, int]
@@ -147,7 +147,7 @@ class Status(StageProgress):
 
     @property
     def claimed(self) -> int:
-        """The number of productions that were not output because another claimant had already claimed their ids."""
+        """The number of output rows that were held back because another computation had already claimed their ids."""
         return self.counts.get(CLAIMED, 0)
 
     @property
@@ -310,9 +310,9 @@ REASONS = 3
 
 @kept_state.register
 def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
-    """Find a pipeline's open windows from the latest partial of each window.
+    """Find a pipeline's open windows from the latest partial (stored state) of each window.
 
-    Windows that were merged into another window, and windows that records cannot reach any more, are left out.
+    Windows that were merged into another window, and windows that new records cannot change any more, are left out.
     """
     watermark = ledger.head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
@@ -344,7 +344,7 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
 def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
     """Find the keys of a computation that still have state, and the pending timers of these keys.
 
-    The keys and timers are taken from the latest partial of each key.
+    The keys and timers are taken from the latest partial (stored state) of each key.
     """
     table, epoch = ledger.table, ledger.head.number("epoch")
     keys = [one for one in computation.key if one in table.schema().column_names]
@@ -359,12 +359,12 @@ def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
-    """Select the partial with the latest version for each combination of values in the columns `keys`.
+    """Select the partial (stored state) with the latest version for each combination of values in the columns `keys`.
 
     If two partials have the same version, the partial that is not marked as `gone` counts as the later partial.
     """
     order = {"generation": "ascending", "epoch": "ascending", "gone": "descending"}
-    # The partials of a computation have no generations.
+    # The partials of a computation have no column `generation`, so they are sorted only by the columns that they have.
     ordered = partials.sort_by([one for one in order.items() if one[0] in partials.column_names])
     numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
     last = numbered.group_by(keys).aggregate([("place", "max")])["place_max"]

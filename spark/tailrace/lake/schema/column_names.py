@@ -29,8 +29,9 @@ def schema_at(table: Table, snapshot: int | None) -> Schema:
 def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
     """Return SQL terms that convert the columns of a snapshot to the present columns of a loaded table.
 
-    Columns and fields that the snapshot lacks are null. The terms are in the common SQL dialect. Returns None if the
-    columns are the same, or if one of the snapshot's columns has another name or type now, or has been dropped.
+    Columns and fields that the snapshot lacks are null. The terms are in the common SQL dialect. Returns None if no
+    conversion is needed, because the columns are the same. Also returns None if no conversion is possible, because one
+    of the snapshot's columns was renamed, retyped or dropped.
     """
     before, now = schema_at(table, snapshot), table.schema()
     if before.schema_id == now.schema_id or not has_grown(table, before):
@@ -93,7 +94,7 @@ def declared_types(log: Log) -> dict[str, str]:
 def has_only_declared(table: Table, log: Log) -> bool:
     """Return True if a log's table has exactly the declared columns, in order.
 
-    The names of the columns must also be names that data files can use unchanged.
+    Returns False if a column's name has characters that data files cannot store unchanged.
     """
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]

@@ -24,7 +24,7 @@ def computation_tables(computation: Computation) -> DefinitionTables:
 
 
 def computation_contract(computation: Computation) -> Contract:
-    """Declare a computation's ledger, which has states of keys, productions, late records and rejected records.
+    """Declare a computation's ledger: states of keys, productions (output rows), late records and rejected records.
 
     Each epoch is one commit to the ledger.
     """

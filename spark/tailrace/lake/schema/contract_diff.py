@@ -191,9 +191,9 @@ def _renamed(before: str, name: str, table: Table) -> ContractChange:
 
 
 def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
-    """Return a change that gives a column the name `name`.
+    """Return `change`, which gives a column the name `name`.
 
-    The change is marked as destructive if another column had this name earlier.
+    If another column had this name earlier, the returned change is marked as destructive.
     """
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return change.destructive(

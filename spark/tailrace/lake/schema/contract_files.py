@@ -50,7 +50,7 @@ def contract_text(contract: Contract) -> str:
 
 
 def apply_contract_file(contract: Contract, folder: Path) -> Contract:
-    """Return a contract, changed by the values in its file in a folder.
+    """Return a contract with the values from the contract's file in `folder`, which replace the code's values.
 
     If there is no file, the contract is returned unchanged. Raises `ContractError` if the file is invalid; the message
     lists all faults of the file.

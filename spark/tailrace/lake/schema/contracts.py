@@ -20,7 +20,10 @@ PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger; each kind is stored in separate partitions."""
 
 OPEN = "open"
-"""The `reason` in a backfill's pane if a stream can still reach the pane's window; later stages read this pane."""
+"""The `reason` of a pane that a backfill writes for a window that a stream can still change.
+
+The streams of later stages read such a pane, but not a backfill's other panes.
+"""
 
 PRODUCTION = "production"
 """The kind of an output row in the ledger of a computation, a map or a join; these ledgers have no panes."""
@@ -29,9 +32,9 @@ FEEDBACK = "feedback"
 """The kind of row for a record that a computation sends back to itself; the next epoch processes the record."""
 
 CLAIMED = "claimed"
-"""The kind of row for an output that another claimant had already claimed (`model.definition.once`).
+"""The kind of row for an output whose id another computation had already claimed (`model.definition.once`).
 
-The computation did not output this row to its readers.
+This computation did not pass the output on to its readers.
 """
 
 PROPERTIES = {

@@ -45,63 +45,63 @@ def _made(kind: Any, *arguments: Any) -> Filter:
 
 
 def every(*filters: Filter) -> Filter:
-    """Select the rows that pass all of the given filters; at least one filter is required."""
+    """Return a filter for the rows that pass all of the given filters; at least one filter is required."""
     return filters[0] if len(filters) == 1 else _made(And, *filters)
 
 
 def equal(column: str, value: Any) -> Filter:
-    """Select the rows in which a column equals `value`, or in which the column is null if `value` is None."""
+    """Return a filter for the rows in which a column equals `value`; if `value` is None, for the rows with null."""
     return _made(IsNull, column) if value is None else _made(EqualTo, column, value)
 
 
 def has_value(column: str) -> Filter:
-    """Select the rows in which a column is not null."""
+    """Return a filter for the rows in which a column is not null."""
     return _made(NotNull, column)
 
 
 def above(column: str, value: int) -> Filter:
-    """Select the rows in which a column's number is larger than `value`."""
+    """Return a filter for the rows in which a numeric column is larger than `value`."""
     return _made(GreaterThan, column, value)
 
 
 def at_most(column: str, value: int) -> Filter:
-    """Select the rows in which a column's number is at most `value`."""
+    """Return a filter for the rows in which a numeric column is at most `value`."""
     return _made(LessThanOrEqual, column, value)
 
 
 def among(column: str, values: Iterable[str]) -> Filter:
-    """Select the rows in which a column has one of the given values."""
+    """Return a filter for the rows in which a column has one of the given values."""
     return _made(In, column, set(values))
 
 
 def begins(column: str, text: str) -> Filter:
-    """Select the rows in which a column's text begins with the given text."""
+    """Return a filter for the rows in which a column's text begins with the given text."""
     return _made(StartsWith, column, text)
 
 
 def after(column: str, micros: int) -> Filter:
-    """Select the rows in which a column's instant is later than `micros`."""
+    """Return a filter for the rows in which a column's instant is later than `micros`."""
     if micros >= END_OF_TIME:
         return AlwaysFalse()
     return _made(GreaterThan, column, moment(micros).isoformat())
 
 
 def up_to(column: str, micros: int) -> Filter:
-    """Select the rows in which a column's instant is at or before `micros`."""
+    """Return a filter for the rows in which a column's instant is at or before `micros`."""
     if micros >= END_OF_TIME:
         return _made(NotNull, column)
     return _made(LessThanOrEqual, column, moment(micros).isoformat())
 
 
 def since(column: str, micros: int) -> Filter:
-    """Select the rows in which a column's instant is at or after `micros`."""
+    """Return a filter for the rows in which a column's instant is at or after `micros`."""
     if micros <= BEGINNING:
         return _made(NotNull, column)
     return _made(GreaterThanOrEqual, column, moment(micros).isoformat())
 
 
 def before(column: str, micros: int) -> Filter:
-    """Select the rows in which a column's instant is earlier than `micros`."""
+    """Return a filter for the rows in which a column's instant is earlier than `micros`."""
     if micros <= BEGINNING:
         return AlwaysFalse()
     return _made(LessThan, column, moment(micros).isoformat())

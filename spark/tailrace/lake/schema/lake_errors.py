@@ -37,7 +37,7 @@ class LentError(LakeError):
 
 
 class OtherDefinitionError(LakeError):
-    """The tables belong to a definition whose meaning differs from the meaning of the given definition."""
+    """The tables belong to a definition that computes something different from the given definition."""
 
 
 class DamagedError(LakeError):

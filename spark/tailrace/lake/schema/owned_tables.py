@@ -35,7 +35,7 @@ tables_of.register(Computation, computation_tables)
 def contracts(definition: Definition) -> list[Contract]:
     """Declare all tables of a definition, including the tables of the logs that the definition reads from sources.
 
-    If a definition reads only the output of other definitions, none of its logs is read from a source.
+    The output of another definition is also a log, but the tables of such a log are not included.
     """
     logs, own = [log for log in definition.log.parts if log.landed], tables_of(definition)
     landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
@@ -104,7 +104,7 @@ def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda 
     wanted = keeping_answers([definition])
     for stage in chain(definition):
         for contract in (*contracts(stage), *archives(stage)):
-            # A stage and its table of answers have the same name.
+            # A table of answers has the same name as its stage, so only contracts with the stage's name are checked.
             if contract.table != stage.name or contract.table in wanted or there(contract.table):
                 made.setdefault(contract.table, contract)
     return list(made.values())

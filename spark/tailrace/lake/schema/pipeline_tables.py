@@ -64,7 +64,7 @@ def predecessors_type(pipeline: Pipeline) -> str:
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
-    """Declare a pipeline's ledger, which has partials, panes, late records and rejected records.
+    """Declare a pipeline's ledger, which has partials (states of windows), panes, late records and rejected records.
 
     Each epoch is one commit.
     """

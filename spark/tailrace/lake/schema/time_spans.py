@@ -38,7 +38,9 @@ def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
 
 
 def spans_between(span: str, first: int, last: int) -> int:
-    """Return the maximum number of spans, such as days, that have instants from `first` to `last` (microseconds).
+    """Return the maximum number of spans, such as days, over which the instants from `first` to `last` may be spread.
+
+    Both bounds are in microseconds and are included.
 
     >>> spans_between("day", 0, 1), spans_between("day", 0, duration(days(2))), spans_between("month", 0, 1)
     (2, 3, 2)
@@ -49,8 +51,8 @@ def spans_between(span: str, first: int, last: int) -> int:
 def reach_of_windows(where: Windowing) -> int | None:
     """Return the maximum distance between the end times of the windows that contain one instant, in microseconds.
 
-    Returns None if the maximum is unknown. For sessions, the distance is the gap, because a longer session has grown
-    from windows that ended earlier.
+    Returns None if the maximum is unknown. For sessions, the result is the gap: a session that is longer than the gap
+    has grown from sessions that ended earlier.
 
     >>> from tailrace.model.windows.windows import Fixed, Global, Sessions
     >>> reach_of_windows(Fixed(days(2))) == 2 * reach_of_windows(Sessions(days(1))), reach_of_windows(Global())

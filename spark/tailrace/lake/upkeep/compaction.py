@@ -48,9 +48,9 @@ MOST_BYTES = 1024 * 1024
 """A stream does not rewrite a file that has at least this number of bytes, however few rows the file has."""
 
 MOST_ENTRIES = 5_000
-"""The approximate maximum number of new files that one search inspects, from the latest to the oldest file.
+"""The approximate maximum number of new files that one search inspects. The latest files are inspected first.
 
-Maintenance merges the older files.
+Maintenance merges the files that no search has inspected.
 """
 
 

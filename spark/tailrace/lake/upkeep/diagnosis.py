@@ -136,7 +136,7 @@ def _texts(error: BaseException) -> Iterator[str]:
     if thrown is None:
         yield str(error)
         return
-    # The JVM may have ended in the meantime.
+    # The JVM may have ended in the meantime; its messages can then no longer be read.
     with suppress(Exception):
         while thrown is not None:
             yield str(thrown.toString())

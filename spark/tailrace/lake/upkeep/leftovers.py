@@ -1,11 +1,11 @@
-"""Find leftovers of crashed writers and readers: branches, pins, and the separate tables for replays and resting
-windows.
+"""Find leftovers of crashed writers and readers: branches, pins, and separate tables.
 
-The name of a stream's branch contains the token of the stream's lease. A stream with an older token cannot publish
-anything (rule X1), so this stream's branch is a leftover. The branch of a restore with an older token is also a
-leftover. A run's branch is a leftover when the run has ended. Other branches, pins, unfinished runs and tables become
-leftovers when they reach a certain age. A branch, pin or table whose recorded time is before `EARLIEST` is kept: the
-clock was wrong, so the age is unknown.
+The separate tables are for replays and for resting windows (open windows that a fold keeps in files). The name of a
+stream's branch contains the token of the stream's lease. A stream with an older token cannot publish anything (rule
+X1), so this stream's branch is a leftover. The branch of a restore with an older token is also a leftover. A run's
+branch is a leftover when the run has ended. Other branches, pins, unfinished runs and tables become leftovers when they
+reach a certain age. A branch, pin or table whose recorded time is before `EARLIEST` is kept: the clock was wrong, so
+the age is unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""A pattern for the branches of writers without a lease. Such a writer creates its branch again if the branch is
-missing.
+"""A pattern for the branches of writers without a lease.
+
+An old branch of this kind can be removed, because its writer creates it again if necessary.
 """
 
 
@@ -50,7 +51,8 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if made is not None:
         return EARLIEST <= made < before
     if found := _STREAM.fullmatch(name):
-        # A stream that has lent its lease to a run will continue when the run returns the lease.
+        # A stream that has lent its lease to a run continues when the run returns the lease, so the lender's branch is
+        # kept.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if found := _RESTORE.fullmatch(name):
         return int(found[1]) < head.number(TOKEN)
@@ -79,8 +81,9 @@ def _superseded(table: Table, branch: str) -> float:
 def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
     """Return those of the given tables that crashed replays or crashed streams of a definition left behind.
 
-    A running stream may also have a table of resting windows that has not changed for a long time. If such a table is
-    removed, the stream restores these windows from the ledger.
+    A table is also returned if it belongs to a running stream but has not changed for a long time; such a table stores
+    resting windows (open windows that are kept in files). If it is removed, the stream restores these windows from the
+    ledger.
     """
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{definition.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")

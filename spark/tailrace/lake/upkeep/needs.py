@@ -123,8 +123,8 @@ def _tables_of_stage(lake: Lake, stage: Definition) -> Iterator[UpkeepTable]:
     own = tables_of(stage)
     for log in stage.sources:
         yield from (UpkeepTable(of(log), archived=True) for of in (log_contract, rejected_contract))
-        # A log's tables of signals and of completeness may exist even if this definition does not wait for rows in
-        # these tables.
+        # A log's tables of signals and of completeness are included even if this definition does not wait for rows in
+        # them, because the tables may exist.
         control = (Signals(lake, log), Completions(lake, log))
         yield from (UpkeepTable(one.contract, readers=((log.name, one.seen),)) for one in control)
     readers = () if own.answers is None else ((own.answers.table, STAMP),)
@@ -177,5 +177,5 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
 
 
 def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
-    """Return the snapshots from which the readers of a table will continue to read."""
+    """Return the snapshot that each reader of a table has read last; the reader continues from this snapshot."""
     return [snapshot for reader, named in one.readers for snapshot in snapshots_needed_by(lake, reader, named)]

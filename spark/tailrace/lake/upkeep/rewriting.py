@@ -27,14 +27,18 @@ from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
 
 LARGE = 64 * 1024 * 1024
-"""The size, in bytes, at which a file counts as large, and the maximum total size of the files in one rewrite."""
+"""The maximum total size, in bytes, of the files that are merged into one file or exchanged in one commit.
+
+A file that has at least three quarters of this size is not merged.
+"""
 
 TRIES = 20
 """The maximum number of attempts to commit an exchange of files if other writers commit first."""
 
 _ALL = 10**9
-"""A limit that is greater than any table's number of partitions, so that maintenance always writes each row into its
-own partition.
+"""A maximum number of partitions that no table exceeds.
+
+With this maximum, maintenance always writes each row into its own partition.
 """
 
 
@@ -175,7 +179,7 @@ def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
 def exchange_files(lake: Lake, table: str, change: FileChange) -> bool:
     """Commit an exchange of files on top of the table's latest snapshot; return True if the commit succeeded.
 
-    The result is False if another writer has changed one of the replaced files, or deleted rows in it, or if other
+    Returns False if the table has delete files, if another writer has changed one of the replaced files, or if other
     writers committed first in every attempt. Maintenance then deletes the new files.
     """
     for _ in range(TRIES):

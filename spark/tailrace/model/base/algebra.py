@@ -1,9 +1,8 @@
-"""The operations of the algebra. Triggers, combiners and transitions are written in this algebra, and every execution
-uses them.
+"""The algebra: the operations in which the rules of triggers, combiners and transitions are written.
 
 A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With the algebra `Scalars`,
-this call immediately computes the result from Python values. The native execution has another algebra, whose operations
-build Spark SQL expressions. Each rule has a single definition, so the executions cannot disagree about a rule.
+this call immediately computes the result from Python values. In the native execution, which runs in SQL, the same call
+builds a Spark SQL expression. Each rule is written only once, so all executions apply the same rule.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.base.types import WHOLE, decimal_parts, exact, unit_power
 
 Term: TypeAlias = Any
-"""A value of the algebra: a Python value for `Scalars`, an SQL expression for the native execution."""
+"""A value of the algebra: a Python value for `Scalars`, or the text of a SQL expression for the execution in SQL."""
 
 
 class Algebra(Protocol):
@@ -48,7 +47,7 @@ class Algebra(Protocol):
         """
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
-        """Return the exact result of `a + b`, `a - b` or `a * b`; the result has the type `type`.
+        """Apply the operator `by` (`+`, `-` or `*`) to a and b; the exact result has the type `type`.
 
         The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
         must have enough digits for every possible result.
@@ -132,7 +131,8 @@ class Algebra(Protocol):
         """
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        """Normalize the two sums that `joined` takes; the normalized sums depend only on the combined number.
+        """Normalize the two sums that `joined` takes: if two pairs of sums make the same combined number, the results
+        are equal.
 
         If the combined number fits `type`, return zero and the combined number. Otherwise, return the upper digits and
         the last `unit` digits of the combined number.
@@ -151,7 +151,13 @@ class Algebra(Protocol):
         """
 
     def beyond(self, a: Term) -> Term:
-        """Return a whole number of at most 38 digits unchanged if it does not fit a bigint; otherwise, return null."""
+        """Return a whole number of at most 38 digits unchanged if it is outside the range of a bigint; otherwise,
+        return null.
+
+        For every number, either `narrow` or `beyond` returns a value, and the other function returns null. So a table
+        can store the number in one of two columns: a bigint column, or a wider column for the few numbers that do not
+        fit a bigint.
+        """
 
     def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
         """Compute n times the sum of the squares, minus the square of the total; return the closest double.
@@ -202,10 +208,10 @@ class Algebra(Protocol):
         """
 
     def once(self, a: Term, type: str) -> Term:
-        """Return a list of counted values with one row: the value `a` with the count 1.
+        """Return a list that contains one counted value: the value `a` with the count 1.
 
-        If the value is null, the list is empty. `type` is the type of the list, whose rows have the columns `value` and
-        `n`.
+        If `a` is null, the list is empty. `type` is the type of the list; each element of the list is a struct with the
+        fields `value` and `n` (the count).
         """
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
@@ -235,7 +241,7 @@ class Algebra(Protocol):
         """Return the number of values in a list."""
 
     def ranked(self, a: Term, share: float) -> Term:
-        """Return the quantile at `share` of the values in a list; the result is null if the list is empty.
+        """Return the `share` quantile (0 to 1) of a list's values, or null if the list is empty.
 
         The quantile is determined by the nearest-rank method.
         """

@@ -37,7 +37,9 @@ class Condition:
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the condition for columns of these types: by default, the faults of its parts."""
+        """Find the faults of the condition, given the columns' types; by default, these are the faults of the
+        condition's parts.
+        """
         for part in self.parts:
             yield from condition_faults(f"{path}.{part}", getattr(self, part), types)
 

@@ -69,7 +69,7 @@ class ClockError(TailraceError, ValueError):
     """The error for a clock that must not follow the previous epoch's clock (rule T3).
 
     The watermark or the processing time is lower than in the previous epoch, or the epoch's number is not higher than
-    that epoch's number.
+    the previous epoch's number.
     """
 
 
@@ -111,7 +111,8 @@ def line_of(error: Exception) -> str:
     if isinstance(error, TailraceError):
         return " ".join(words.split("\n\n", 1)[0].split()) or kind
     if (raised := _RAISED.search(words)) is not None:
-        # If Python code on an executor fails, the error's message is a traceback that ends with the original error.
+        # If Python code fails on an executor, the message of the error is a traceback. Return the line of the traceback
+        # that names the original error.
         return raised[1]
     first = next(iter(words.splitlines()), "")
     return f"{kind}: {first}" if first else kind

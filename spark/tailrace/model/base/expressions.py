@@ -1,14 +1,15 @@
-"""Expressions that compute a value from one record's columns, represented as data with one meaning in every execution.
+"""Expressions that compute a value from one record's columns, represented as data that every execution, in Python or
+SQL, evaluates in the same way.
 
 In an expression, an instant is represented by the microseconds since 1970, and a duration by its length in
 microseconds. So the difference of two instants can be divided by a duration, for example to count minutes. If an
 operand is missing, the result is missing as well.
 
-A result that does not fit its type is null, too, but such a result is a fault of the record. So a null result has two
-possible causes: the result does not fit its type, or a value is missing. `Expression.missing` returns True only if a
-value is missing. So an execution can detect a result that does not fit, without raising an error. Only a result of type
-bigint can fail to fit, because a decimal result type has enough digits for every result. `Expression.unfit` returns
-those parts of an expression that may have a result that does not fit its type.
+A null result has two possible causes: a value is missing, or the result does not fit its type. Only the second cause is
+a fault, for which the record is rejected. `Expression.missing` returns True only for the first cause, so an execution
+can distinguish the two causes without raising an error. Only a result of type bigint can fail to fit, because a decimal
+result type has enough digits for every result. `Expression.unfit` returns those parts of an expression that may have a
+result that does not fit its type.
 """
 
 from __future__ import annotations

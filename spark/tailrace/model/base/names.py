@@ -33,7 +33,7 @@ these names.
 
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
-    """Find the faults of the name of a log, a column, a definition or a result."""
+    """Find the faults in a name, which may be the name of a log, a column, a definition or a result."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")

@@ -19,9 +19,9 @@ WHOLE = f"decimal({MAX_PRECISION},0)"
 """The type of a total of 64-bit whole numbers; it is large enough for any realistic number of values."""
 
 ROOM = 10
-"""The number of digits that the type of a total has in addition to the digits of the values' type.
+"""How many more digits the type of a total has than the type of the values that are added up.
 
-Ten additional digits are enough for the total of ten billion values.
+With ten more digits, the total of ten billion values fits.
 """
 
 
@@ -103,7 +103,7 @@ def is_exact_number(name: str) -> bool:
 
 
 def sum_type(name: str) -> str:
-    """Return the type for the total of values of type `name`: a bigint, or a decimal with ten more digits.
+    """Return the type for the total of values of type `name`: a bigint, or a decimal with ten more digits (at most 38).
 
     >>> sum_type("int"), sum_type("decimal(10,2)"), sum_type("decimal(36,2)")
     ('bigint', 'decimal(20,2)', 'decimal(38,2)')
@@ -115,7 +115,7 @@ def sum_type(name: str) -> str:
 
 
 def may_outgrow(name: str) -> bool:
-    """Return True if the total of even a few values of type `name` may overflow the total's type, `sum_type(name)`.
+    """Return True if the total of only a few values of type `name` may already be too large for `sum_type(name)`.
 
     >>> may_outgrow("bigint"), may_outgrow("int"), may_outgrow("decimal(27,2)"), may_outgrow("decimal(28,2)")
     (True, False, False, True)

@@ -32,7 +32,8 @@ def total(
 class Merging(Generic[Accumulator]):
     """A collection that accepts accumulators one at a time, and merges accumulators of equal size in pairs.
 
-    The function `merged` must be associative.
+    The size of an accumulator is the number of added accumulators that are merged in it. The function `merged`, which
+    merges two accumulators, must be associative.
 
     >>> all_of = Merging()
     >>> for one in range(1000):

@@ -110,8 +110,8 @@ class Combiner:
     gives: str | None = None
     """The type of the result; None if the result has the type of the column that the combiner reads."""
 
-    # Type checkers see these members as read-only properties. So a combiner may define these members as fields,
-    # attributes or properties.
+    # Type checkers see the members below as read-only properties. So a combiner may define them as fields, attributes
+    # or properties.
     if TYPE_CHECKING:
 
         @property
@@ -121,7 +121,9 @@ class Combiner:
 
         @property
         def uncombines(self) -> bool:
-            """Whether the accumulator of retracted records can be removed from a merged accumulator."""
+            """Whether retracted records can be removed from an accumulator, given the accumulator of the retracted
+            records.
+            """
             raise NotImplementedError
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
@@ -144,7 +146,9 @@ class Combiner:
         return self.gives or type or "string"
 
     def leaves(self, type: str | None) -> bool:
-        """Return True if a result may not fit the result type; such a result is null."""
+        """Return True if the combiner can compute a result that does not fit the result type; such a result becomes
+        null.
+        """
         return False
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
@@ -225,8 +229,8 @@ class Count(Combiner):
 class _Total(Combiner):
     """The base class of `Sum` and `Mean`, which add up a column's values exactly and count the values.
 
-    The total never overflows: the total of 64-bit numbers has 38 digits, and the total of decimals with nearly 38
-    digits is split into two parts.
+    The total never overflows. The total of 64-bit numbers has a type with 38 digits; the total of decimals with nearly
+    38 digits is stored in two parts.
     """
 
     column: str
@@ -359,7 +363,8 @@ class Max(Extreme):
 
 @dataclass(frozen=True)
 class AnyValue(Extreme):
-    """Any one of a column's values; null if there are no values. The implementation returns the smallest value.
+    """One of a column's values, no matter which; null if there are no values. The implementation returns the smallest
+    value.
 
     Use `AnyValue` for a column that has the same value in all records of a key, such as the name that belongs to an id.
     """

@@ -18,7 +18,9 @@ class ByTime:
 
 @dataclass(frozen=True)
 class _End(ByTime, Extreme):
-    """The base class of `First` and `Last`, which keep the smallest or the largest stamped value."""
+    """The base class of `First` and `Last`, which keep the smallest or the largest pair of an event time and a
+    value.
+    """
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("seen", f"struct<at:bigint,value:{type or 'string'}>", self._merge),)

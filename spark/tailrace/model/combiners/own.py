@@ -1,8 +1,8 @@
 """Custom windowings and combiners in plain Python, for users for whom the built-in kinds are not enough.
 
-Custom windowings and combiners run in the reference execution and, on Spark, in the `python` execution. The native
-execution never runs custom windowings or combiners, because plain Python cannot be compiled to SQL. Custom triggers
-need nothing from this module: a `Trigger` is written in the algebra, so it runs in every execution.
+Custom windowings and combiners run in Python: in the reference execution, in Spark's Python workers, and next to DuckDB
+in this process. They never run in SQL, because plain Python cannot be compiled to SQL. Custom triggers need nothing
+from this module: a `Trigger` is written in the algebra, so it runs in every execution, including SQL.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Guarded: TypeAlias = "tuple[Any, str | None]"
 
 
 def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
-    """Merge two accumulators with the custom combiner's code.
+    """Merge two accumulators by calling the custom combiner's method `merge`; if the call fails, store the reason.
 
     If at least one of the two accumulators has failed, the merged accumulator has failed, too. The reason for the
     failure does not depend on the order in which many accumulators are merged.
@@ -75,8 +75,8 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
     """Merge two accumulators part by part.
 
-    If the accumulator belongs to a custom combiner, the part with the state is merged together with the part that
-    follows it, which contains the reason for a failure.
+    A custom combiner's accumulator consists of two parts, the state and the reason for a failure. These two parts are
+    merged together.
     """
     merged: list[Term] = []
     for place, part in enumerate(parts):
@@ -148,7 +148,7 @@ class OwnCombiner(Combiner):
     fails: ClassVar[bool] = True
     """Whether a method of the combiner may raise an error or return a value of the wrong type.
 
-    If a method raises an error, the result for the window is null, and the reason is stored.
+    If a method fails in this way, the result for the window is null, and the reason is stored.
     """
 
     def zero(self) -> Any:
@@ -170,8 +170,9 @@ class OwnCombiner(Combiner):
     def uncombine(self, a: Any, b: Any) -> Any:
         """Remove from accumulator `a` all values of accumulator `b`; `a` must contain all values of `b`.
 
-        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values. When
-        a record is retracted, the later stage recomputes the result from the remaining values.
+        Set `uncombines` to True if you implement `uncombine`. If you do not implement it, a pipeline whose records may
+        be retracted keeps all values of a window; when a record is retracted, the pipeline recomputes the result from
+        the remaining values.
         """
         raise NotImplementedError
 
@@ -214,7 +215,7 @@ class OwnCombiner(Combiner):
         return self.answered(parts, ("state",), self.output, type)[0]
 
     def leaves(self, type: str | None) -> bool:
-        """Return True if the combiner's code may fail."""
+        """Return True if the combiner's code may fail; a failure makes the result null."""
         return self.fails
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:

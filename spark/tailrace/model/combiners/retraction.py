@@ -40,12 +40,12 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
-    """Return the value that the retraction of a record adds to each part.
+    """Return, for each part of the accumulator, the value that the retraction of a record adds to the part.
 
-    `terms` are the values that were added to the parts when the record was added.
+    `terms` are the values that were added to the parts when the record itself was added.
     """
     if isinstance(combiner, BothSides):
-        # Swap the accumulator of added records and the accumulator of retracted records.
+        # Swap the halves of `terms`: the accumulator of added records, and the accumulator of retracted records.
         half = len(terms) // 2
         return (*terms[half:], *terms[:half])
     if isinstance(combiner, ByCounts):
@@ -162,7 +162,7 @@ class Kept(_Wrapped):
         return self.combiner.why_null(o, self._computed(o, parts, type), type)
 
     def _computed(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> dict[str, Term]:
-        """Compute the accumulator of the wrapped combiner from the kept values."""
+        """Compute the accumulator of the wrapped combiner from the counted values."""
         own = self.combiner.parts(type)
 
         def merged(a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:

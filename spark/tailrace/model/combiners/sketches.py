@@ -146,7 +146,9 @@ class ApproxQuantile(OwnCombiner):
 
 
 _SHIFT = 1 << 24
-"""A number that is added to each bucket's exponent, so that the sum is positive before the value's sign is applied."""
+"""A number that is added to the exponent of each bucket, so that the index is positive before it gets the value's
+sign.
+"""
 
 
 def _added(a: list[dict[str, int]], b: list[dict[str, int]], sign: int) -> list[dict[str, int]]:

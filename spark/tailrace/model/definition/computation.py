@@ -40,7 +40,10 @@ OWN = frozenset(
 
 
 class NotKeptError(TailraceError, ValueError):
-    """The error for an attempt to read a computation's productions from a ledger that does not keep productions."""
+    """The error for an attempt to read a computation's productions from its ledger although they are not stored there.
+
+    With `productions="weak"`, the ledger does not store the productions.
+    """
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,9 @@ class Computation(Definition):
     once: Once | None = None
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records that the computation rejects because every epoch that contained these records failed (rule X7)."""
+    """The records that the computation rejects because they were set aside: every epoch that contained them failed
+    (rule X7).
+    """
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}

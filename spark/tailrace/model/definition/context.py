@@ -109,10 +109,10 @@ class Values:
         copied = dict(held)
         for name in computation.lists:
             if copied[name] is not None:
-                # Copy the list, because code may change it in place.
+                # Copy the list, because the computation's code may change the list in place.
                 copied[name] = list(copied[name])
         _set_computation(self, computation)
-        # An attribute in `__dict__` is found without a call of `__getattr__`, which would be slower.
+        # Store the fields in `__dict__`: an attribute there is found without the slower call of `__getattr__`.
         _set_fields(self, copied)
 
     def __getattr__(self, name: str) -> Any:

@@ -94,9 +94,10 @@ class Definition:
         return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))
 
     def with_set_aside(self, reasons: Reasons) -> Self:
-        """Return a copy of the definition that rejects the set-aside records in `reasons` before any other step.
+        """Return a copy of the definition whose first step rejects the records in `reasons`.
 
-        `reasons` replaces the set-aside records of the original definition.
+        A stream has set these records aside, because every epoch that contained them failed (rule X7). `reasons`
+        replaces the set-aside records of the original definition.
         """
         # Copy the object instead of calling its constructor, because the arguments of a user-defined class are unknown
         # here.

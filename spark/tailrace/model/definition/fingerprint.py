@@ -28,7 +28,8 @@ class Change(Enum):
     NEW_COLUMNS = "new columns"
     """The definition computes additional results; all existing results stay the same."""
     FIRES = "fires otherwise"
-    """Panes fire at other times, or a window's panes relate to each other differently.
+    """Panes fire at other times, or the accumulation mode differs: which records a pane covers, and whether later panes
+    retract it.
 
     The answer of a complete window stays the same.
     """
@@ -39,14 +40,15 @@ class Change(Enum):
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
-"""The parts that decide when panes fire and how a window's panes relate to each other.
+"""The parts of a definition's meaning that decide when panes fire, which records a pane covers, and which event time an
+answer has.
 
 These parts do not affect the result of a complete window.
 """
 
 FOLLOWS = "watermark"
-"""The name of the part for the log's watermark strategy, which decides when panes fire and which records are too
-late.
+"""The key, in a definition's meaning, of the log's watermark strategy, which decides when panes fire and which records
+are too late.
 """
 
 

@@ -47,7 +47,7 @@ from tailrace.model.windows.panes import Accumulation, Timestamp
 from tailrace.model.windows.windows import Fixed, Window, Windowing
 
 TAKES_BACK = "takes_back"
-"""The name of the part of a join's meaning that says whether a stream may retract rows."""
+"""The key, in the dict `Join.meaning`, for the fact that a stream may retract rows of the join."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ class Join(Windowless):
     each, keep, multiplies = (), None, True
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records of either side that the join rejects because every epoch that contained these records failed (rule
-    X7).
+    """The records of either side that the join rejects because they were set aside: every epoch that contained them
+    failed (rule X7).
     """
 
     def __post_init__(self) -> None:
@@ -234,9 +234,9 @@ class Join(Windowless):
 
     @property
     def trails(self) -> int:
-        """The maximum time by which a new row or retraction may be behind the watermark for the join's readers.
+        """The maximum time by which the event time of a new row or retraction may be behind the readers' watermark.
 
-        The time is in microseconds.
+        The time is in microseconds. The readers' watermark is the watermark that the join passes on to its readers.
         """
         return self.lateness + self._span - self.hold
 
@@ -284,7 +284,9 @@ class Join(Windowless):
         return watermark >= END_OF_TIME or watermark > at + self.ahead(side)
 
     def settled(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Return True if the partners of a side's record are final: no partner can be added or retracted any more."""
+        """Return True if the partners of a record on this side are final: no partner can be added or retracted any
+        more.
+        """
         return self._past(at, window, watermark, self.ahead(side) + self.lateness)
 
     def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:

@@ -62,9 +62,9 @@ from tailrace.model.windows.windows import (
 )
 
 MEASURED = "when"
-"""The prefix in the names of the accumulator parts that contain the trigger's measures.
+"""The prefix in the names of the accumulator parts for the trigger's measures, such as a number of bytes.
 
-In the name of a part that belongs to a result, the prefix is the name of the result.
+A part that belongs to a result has the name of the result as its prefix.
 """
 
 NET = "answer__records"
@@ -79,7 +79,8 @@ The column exists only if a result may fail to fit its type (rule X7).
 
 
 def is_measure(part: str) -> bool:
-    """Return True if a part of the accumulator is a measure of the trigger and not a part of a result.
+    """Return True if a part of the accumulator is a measure of the trigger (such as a number of bytes), not a part of a
+    result.
 
     >>> is_measure("when__bytes"), is_measure("total__n")
     (True, False)
@@ -158,7 +159,8 @@ class Pipeline(Ranged):
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        # A log of table changes contains retractions as records, even if the input has ended.
+        # A log of table changes contains retractions as ordinary records, even after the input has ended, so this
+        # pipeline stays the same.
         if not self.log.takes_back or self.log.signed:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
@@ -309,7 +311,8 @@ class Pipeline(Ranged):
 
     @cached_property
     def parts(self) -> dict[str, Part]:
-        """All parts of the accumulator; each key joins the names of the result and the part, as in `mean_delay__total`.
+        """A dict of all parts of the accumulator; a key combines the result's name and the part's name, as in
+        `mean_delay__total`.
 
         The accumulator also contains the trigger's measures, the answer's timestamp (unless the timestamp is the
         window's end) and, in a later stage, the number of records.
@@ -388,8 +391,8 @@ class Pipeline(Ranged):
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.percentiles_ahead.items())
         if self.when.stops:
-            # This part of the meaning records that a trigger's stop condition counts all records of the window (rule
-            # M6).
+            # The part `stops` of the meaning says that the trigger's stop condition counts all records of the window,
+            # even records in earlier panes (rule M6).
             parts["stops"] = "the whole window"
         if self.timestamp is not END_OF_WINDOW:
             parts["timestamp"] = self.timestamp.value
@@ -456,7 +459,7 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
     steps = list(steps_faults(pipeline.each, log.columns))
     yield from steps
     if steps:
-        # The checks below use the columns after the steps, so they are skipped if a step has a fault.
+        # The checks below need the columns after the steps, so they are skipped if a step has a fault.
         return
     if log.signed:
         yield from _signed_faults(pipeline)
@@ -478,8 +481,8 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
     yield from _timestamp_faults(pipeline)
     if pipeline.finishing == "close" and not log.kept:
-        # For a late record, the ledger has only the record's position. A backfill or a person must be able to find the
-        # record in the log by this position.
+        # With `finishing="close"`, records may be too late. For a late record, the ledger stores only the position, by
+        # which a backfill or a person must be able to find the record in the log. So the log must keep its records.
         expected = "records that are kept, for some may come too late"
         yield Fault("finishing", "close", expected, f'leave productions="weak" out of {log.name}')
     yield from unkept_faults(pipeline.each, log)

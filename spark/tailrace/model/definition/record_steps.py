@@ -364,11 +364,11 @@ def steps_faults(steps: Iterable[object], types: Mapping[str, str]) -> Iterator[
 
 
 def unkept_faults(steps: Iterable[ElementWise], log: Log) -> Iterator[Fault]:
-    """If a log's records are not kept, find the steps that need kept records; each such step is a fault (MillWheel,
-    6.1.3).
+    """Find the steps that call a Python function (`Each`), if the log's records are not kept; each such step is a
+    fault.
 
-    For a rejected record, the ledger has only the record's position. A person must be able to find the record in the
-    log by this position.
+    Such a step may reject records (MillWheel, 6.1.3). For a rejected record, the ledger has only the record's position,
+    by which a person must be able to find the record in the log.
     """
     for place, one in enumerate(steps):
         if isinstance(one, Each) and not log.kept:

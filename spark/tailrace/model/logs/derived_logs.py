@@ -164,7 +164,10 @@ class Union(Log):
             yield getattr(log, name)
 
     def _given_faults(self) -> Iterable[Fault]:
-        """Find the basic faults of the union; if there are such faults, all further checks are skipped."""
+        """Find the faults in the union's own options: its name, its logs and the names of these logs, and `tag`.
+
+        If there are such faults, all further checks are skipped.
+        """
         yield from name_faults("log.name", self.name)
         logs: object = tuple(self.of.values()) if isinstance(self.of, Mapping) else self.of
         if not isinstance(logs, tuple) or len(logs) < 2 or not all(isinstance(log, Log) for log in logs):

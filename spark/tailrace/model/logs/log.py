@@ -27,8 +27,8 @@ EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 AHEAD = timedelta(days=1)
-"""The default of `ahead` for a log with arrival times: the maximum time by which an event time may exceed the arrival
-time.
+"""The default of `ahead` for a log with an `arrival_time`: the maximum time by which an event time may exceed the
+arrival time.
 """
 
 FARTHEST_AHEAD = LATEST - EARLIEST
@@ -178,8 +178,9 @@ class Log:
 
     @property
     def percentiles_ahead(self) -> dict[int, int]:
-        """A dict from each percentile to the time by which the percentile's watermark is ahead of the log's, in
-        microseconds.
+        """A dict from each percentile to the time by which the percentile's watermark is ahead of the log's watermark.
+
+        The time is in microseconds. The watermark of a percentile waits for only this percentage of the records.
         """
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
@@ -291,7 +292,7 @@ class Log:
 
 
 PANE_TIME = "event_time"
-"""In a log that contains a definition's output, the name of the column for the event time (`Pipeline.timestamp`)."""
+"""The name of the event time column in a log that contains a definition's output (`Pipeline.timestamp`)."""
 
 SIGN = "_sign"
 """The name of a record's field for its sign: 1 if the record is added, -1 if it is retracted. This field is not a
@@ -305,7 +306,10 @@ the log.
 
 
 def missing_log(log: object, other: str) -> Fault:
-    """Return the fault of a definition whose `log` is not a log. `other` is what to write in place of a new log."""
+    """Return the fault of a definition whose `log` is not a log.
+
+    `other` is the source text of an argument that the user may write instead of a new log, such as `log=earlier.panes`.
+    """
     return Fault("log", log, "a log", f'write log=Log(name="rides", columns=..., event_time=...), or {other}')
 
 

@@ -44,10 +44,14 @@ class WatermarkStrategy(ABC):
     """
 
     follows_records = True
-    """Whether the watermark depends on the records at all."""
+    """Whether the watermark depends on the records; False if it depends only on file names and commands
+    (`Injected`).
+    """
 
     learns = False
-    """Whether the watermark depends on the lags of the records. If so, the stream counts the lags."""
+    """Whether the watermark depends on the lags of the records (arrival time minus event time). If so, the stream
+    counts the lags.
+    """
 
     idle: timedelta | None = None
     """The time for which the watermark waits for a partition without new records; None means that it always waits."""

@@ -43,9 +43,8 @@ class ChainRun:
     `late` contains the late records of a pipeline or a computation, and `late_for_join` contains the late records of a
     join.
 
-    `claimed` contains the productions that readers do not receive, because the production's id was already claimed.
-    Either another computation has claimed the id in the registry, or this computation has already counted the id
-    (`claims`).
+    `claimed` contains the productions that readers do not receive, because their ids were already claimed. Either
+    another computation has claimed the id in the registry, or this computation has already counted the id (`claims`).
     """
 
     state: WindowsState | computation_state.KeysState | JoinState | Passing
@@ -115,8 +114,8 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
     """Fold one epoch into several definitions, one after the other.
 
-    Returns a dict from the name of each log and each definition to the input that the readers of this log or definition
-    receive in this epoch.
+    `passed` maps the name of each source log to its input in this epoch. The result also maps the name of each
+    definition to the input that the definition's readers receive in this epoch.
     """
     for one, run in zip(definitions, runs, strict=True):
         records, clock = _read_on(one.log, passed, run.state.clock)

@@ -137,7 +137,9 @@ def source_of(key: Key) -> str:
 
 
 def in_turn(productions: Iterable[Production]) -> list[Production]:
-    """Sort an epoch's productions into the order in which they are claimed: by the text of their key, then by
+    """Sort an epoch's productions into the order in which their ids are claimed in the registry: by key, then by
     `place`.
+
+    Keys are compared as text.
     """
     return sorted(productions, key=lambda one: (source_of(one.key), one.place))

@@ -1,10 +1,10 @@
 """How a backfill corrects windows that are still open in the stream (rule X4).
 
 The totals of a window's records in the log are compared with the totals in the window's state. If the totals are equal,
-the window and its state stay unchanged. If the totals differ, the window is computed again from all of its records, and
-then belongs to the backfill's generation. The window's trigger is then evaluated in the same way as in an epoch of the
-stream. If the window already has an answer, or has closed, the window always fires, so that no wrong answer remains.
-The stream then continues from the corrected state.
+the window and its state stay unchanged. If the totals differ, the window is computed again from all of its records. The
+window then has the generation number of the backfill, so its panes replace all earlier panes. The window's trigger is
+then evaluated in the same way as in an epoch of the stream. If the window already has an answer, or has closed, the
+window always fires, so that no wrong answer remains. The stream then continues from the corrected state.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Correction:
             return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
 
         def moves(row: Row) -> Row:
-            # A correction fires at most one pane per window. In these steps, a pane never retracts an earlier pane.
+            # A correction fires at most one pane per window. These steps emit no retraction, because the correction
+            # itself writes the retraction of the current answer.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
             firing = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
             fired = rules.fired(state, row["fires"], firing, row["window_end"], self._times(row), phase)
@@ -95,9 +96,9 @@ class Correction:
 class Corrected(NamedTuple):
     """The result of a correction: the panes with corrected answers, and the state from which the stream continues.
 
-    If the backfill corrected anything, new windows of the stream belong to the backfill's generation from then on. The
-    reason is that a window whose answer the backfill retracted may be opened again. The panes of the reopened window
-    must have higher versions than the retraction (rule V1).
+    If the backfill corrected anything, new windows of the stream have the backfill's generation (the first number of a
+    pane's version) from then on. The reason is that a window whose answer the backfill retracted may be opened again.
+    The panes of the reopened window must have higher versions than the retraction (rule V1).
     """
 
     state: WindowsState
@@ -115,9 +116,9 @@ def correct(
     *,
     closed: bool = False,
 ) -> Corrected:
-    """Correct the windows that further records can still reach and whose timestamp is in `[first, last)`.
+    """Correct the windows that further records can still change and whose timestamp is in `[first, last)`.
 
-    If `closed` is True, also correct the answers of windows that no further record can reach and that the state does
+    If `closed` is True, also correct the answers of windows that no further record can change and that the state does
     not contain.
 
     `records` are all records in the log up to the epoch of `state`. `held` contains the current answer of each key and
@@ -172,7 +173,8 @@ class _Correcting:
     ) -> Mapping[Window, Row]:
         wrong, waiting = set[Window](), answered & self._merged_away(held)
         for group in self._groups({*held, *own, *waiting, *filter(self._reached, answered)}):
-            # If window A was merged into window B, the answer of A is retracted when B fires.
+            # If a window was merged into another window, its answer is retracted when the other window fires. So a
+            # window that has only such an answer is not compared.
             compared = (window for window in group if window in held or window in own or window not in waiting)
             if self._meant(group & {*own} or group) and not all(self._same(held, own, window) for window in compared):
                 wrong |= group
@@ -220,8 +222,8 @@ class _Correcting:
             return False
         compared = self.correction.compared(held[window])
         if window not in own:
-            # If all records of a window were retracted, the window is still in the state, but not among the windows
-            # that were computed from the log.
+            # The log has no records for this window. The state is right only if records can be retracted and the
+            # state's totals are those of a window without records.
             return self.rules.later and compared == self.correction.nothing
         computed = self.rules.levelled(own[window][1])
         return compared == {name: computed[name] for name in compared}

@@ -132,8 +132,8 @@ def record_of(joined: Joined) -> dict[str, Any]:
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    # An answer of another definition is identified by its values, not by its position. The reason is that the
-    # retraction of an answer arrives in a later epoch, and so has another position.
+    # An answer of another definition is identified by its values, so its position is left out. The retraction of the
+    # answer arrives in a later epoch, and so has another position.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:

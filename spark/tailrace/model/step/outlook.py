@@ -41,7 +41,8 @@ class Outlook(Enum):
 def outlook(pipeline: Pipeline) -> Outlook:
     """Return the effect that epochs without records have on windows whose end is after the watermarks of these epochs.
 
-    The ends of these windows are also after the watermarks of the log's percentiles.
+    The ends of these windows are also after the watermarks of the log's percentiles, which are ahead of the log's
+    watermark (`Log.percentiles`).
     """
     before = Range(-inf, -1 - _farthest(pipeline), moves=True, relative=True)
     signals = dict.fromkeys(pipeline.when.signals(), _MOVES)
@@ -54,6 +55,9 @@ def outlook(pipeline: Pipeline) -> Outlook:
 def passed_before(pipeline: Pipeline, watermark: int) -> int:
     """Return the earliest possible end of a window that ends after `watermark` and after the watermarks of all
     percentiles.
+
+    The watermarks of percentiles are ahead of the log's watermark (`Log.percentiles`). All instants are in
+    microseconds.
     """
     return watermark + _farthest(pipeline) + 1
 

@@ -34,16 +34,16 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
 
 
 def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> int:
-    """Return a later stage's watermark: the minimum of the earlier stage's watermark and all held timestamps (rule T3).
+    """Return a later stage's watermark: the earlier stage's watermark, unless open windows hold it back (rule T3).
 
-    While an open window of the earlier stage holds a timestamp, the later stage's watermark cannot pass this timestamp.
+    An open window of the earlier stage can hold a timestamp: the later stage's watermark does not pass this timestamp.
     `state` is the earlier stage's state after the epoch. `before` is the later stage's last clock; the result is never
     lower than the watermark in `before`.
 
-    If window A was merged into window B, the timestamp of A's answer is held until this answer is retracted. If an
-    answer's timestamp is the event time of a record, the window holds this timestamp until the window has fired on
-    time. If the definition's windows merge, the window holds such a timestamp longer, until no further record can reach
-    the window, because a merge retracts the earlier answer.
+    If window A was merged into window B, window B holds the timestamp of A's answer until this answer is retracted. If
+    an answer's timestamp is the event time of a record, the window holds this timestamp until the window has fired on
+    time. If the definition's windows merge, the window holds such a timestamp longer, until no further record can
+    change the window, because a merge retracts the earlier answer.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -52,10 +52,7 @@ def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> 
 
 
 def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
-    """Yield the timestamps, in microseconds, that an open window holds.
-
-    The later stage's watermark cannot pass a timestamp that is held.
-    """
+    """Yield the timestamps, in microseconds, at which an open window holds back the later stage's watermark."""
     stamp = pipeline.stamp
     for old in row["predecessors"] if pipeline.where.merges else ():
         yield old.window.timestamp if stamp is None else old.fired[stamp]

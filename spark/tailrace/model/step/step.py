@@ -246,7 +246,8 @@ class _Step:
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
         """Return True if an open window's trigger fires in this phase.
 
-        The result is cached for all windows that have the same state.
+        The result is cached, because many windows have the same end, number of fresh records, waiting time and trigger
+        state. If the trigger has measures, the result is not cached.
         """
         if self.rules.measures:
             return bool(self.rules.advances(row, end, True, self.times, phase))

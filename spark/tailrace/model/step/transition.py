@@ -1,10 +1,10 @@
 """The rules by which one window changes in one epoch; all executions share these rules (rule T4).
 
 A window's state is a row of named terms. `STATE` names the fixed columns, and the columns `trigger_*` are the trigger's
-slots. There are two accumulators: `fired_*` for the records that are already in panes, and `pending_*` for all later
-records. The rules in this module compute rows or conditions from rows, in the algebra that is passed to `Transition`.
-The reference execution applies the rules to Python values. The native execution applies the rules to SQL expressions;
-each rule becomes one projection.
+slots (named values of its state). There are two accumulators: `fired_*` for the records that are already in panes, and
+`pending_*` for all later records. The rules in this module compute rows or conditions from rows, in the algebra that is
+passed to `Transition`. The reference execution applies the rules to Python values. The native execution applies the
+rules to SQL expressions; each rule becomes one projection.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Transition:
 
     @cached_property
     def slots(self) -> dict[str, str]:
-        """A dict from the name of each slot of the trigger to the name of the column that stores the slot."""
+        """A dict from each slot of the trigger (a named value of its state) to the name of the column that stores the
+        slot.
+        """
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
 
     @cached_property
@@ -102,7 +104,7 @@ class Transition:
 
     @cached_property
     def measures(self) -> tuple[str, ...]:
-        """The names of the trigger's measures."""
+        """The names of the trigger's measures, which are numbers that are summed over the fresh records (`Measure`)."""
         return tuple(self.pipeline.when.measures())
 
     @cached_property
@@ -164,13 +166,16 @@ class Transition:
         }
 
     def carried(self, row: Row) -> Row:
-        """Let the trigger of a newly merged window process the window's fresh records, as if all had arrived at
-        once.
+        """Pass the fresh records of a newly merged window to its trigger, as if all these records had arrived in one
+        bundle.
         """
         return row | self._pattern(row, self._acc("pending", row))
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
-        """Return the new values of the trigger's slot columns after records with these measures have arrived."""
+        """Return the new values of the trigger's slot columns after records with the accumulator `parts` have arrived.
+
+        `parts` contains the sums of the trigger's measures over these records.
+        """
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
         arrived = self._trigger.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
@@ -186,7 +191,8 @@ class Transition:
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Return a term that is true if further records can neither change a window nor be merged into the window.
+        """Return a term that is true if no further record can change a window, not even by a merge with the record's
+        window.
 
         The state can then drop the window.
         """

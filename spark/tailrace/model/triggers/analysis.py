@@ -71,7 +71,7 @@ class _Explored:
             yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
 
     def _states(self) -> Iterator[Slots]:
-        """Yield the states that the slots can reach through arrivals and panes, at most `MOST` states."""
+        """Yield the states that the slots can take when records arrive and panes fire, at most `MOST` states."""
         seen: set[tuple[tuple[str, Any], ...]] = set()
         left = [self.start]
         while left and len(seen) < MOST:

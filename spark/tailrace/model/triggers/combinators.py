@@ -305,7 +305,7 @@ class Until(Composite):
         others = self.part.fired_by_others(o, of_part, seen)
         for name, value in self.part.fired(o, of_part, seen).items():
             after[f"0_{name}"] = o.choose(part, value, others[name])
-        # For `stop`, records stay fresh until `stop` itself has fired.
+        # For `stop`, records stay fresh until `stop` itself has fired, so `stop` receives its own counts.
         seen = self._seen_by_stop(o, slots, moment)
         for name, value in self.stop.fired(o, of_stop, seen).items():
             after[f"1_{name}"] = o.choose(stop, value, of_stop[name])

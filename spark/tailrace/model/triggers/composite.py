@@ -46,7 +46,9 @@ class Composite(Trigger):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The path of each part, relative to the path of this trigger; the paths are used to report faults."""
+        """The path of each part within this trigger, such as `[0]` for the first part; faults are reported with these
+        paths.
+        """
         return tuple(f"[{place}]" for place in range(len(self.of)))
 
     def slots(self) -> dict[str, bool | int]:

@@ -132,7 +132,7 @@ class Trigger:
         raise NotImplementedError
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """Return the slots after a pane that the trigger fired, because it was ready."""
+        """Return the slots after a pane for which the trigger was ready."""
         return dict(slots)
 
     def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
@@ -175,7 +175,8 @@ class Trigger:
         return any(ready.fires for ready in self._asked_on_nothing())
 
     def _asked_on_nothing(self) -> Iterator[Ready]:
-        """Yield results of `ready` for the initial state, after the watermark has passed and without fresh records.
+        """Yield results of `ready` for the trigger's initial state, in a window that has ended and has no fresh
+        records.
 
         There is one result for each combination of three facts: the phase, whether processing time has advanced, and
         whether the signals have arrived.
@@ -221,7 +222,9 @@ class Trigger:
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """Find the faults in the trigger's use of percentiles; `known` are the percentiles that the log declares."""
+        """Find the faults in the percentiles that the trigger refers to; `known` are the percentiles that the log
+        declares.
+        """
         return ()
 
 

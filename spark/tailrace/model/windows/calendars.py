@@ -30,8 +30,8 @@ _FIRST, _LAST = BEGINNING + duration(days(400)), END_OF_TIME - duration(days(400
 """The first and the last instant for which all windows and local times are certainly within the range of `datetime`."""
 
 _CHANGE = days(2)
-"""An upper bound on the time by which the clocks of a time zone were ever set back; in a few zones, the same day
-occurred twice.
+"""An upper bound on the time by which the clocks of a zone were ever set back. In a few zones, they were once set back
+by a day, so that the same date occurred twice.
 """
 
 

@@ -3,7 +3,7 @@
 A windowing assigns records to windows, and determines which windows are merged. Windows are half-open intervals,
 `[start, end)`, in microseconds (rule T1). The windows of a record depend on that record alone; merging depends only on
 the windows of one key. Of the built-in windowings, only `Fixed` with a phase uses columns of a record other than the
-event time. All built-in windowings have their options as data, so that each execution can compile them.
+event time. The options of the built-in windowings are data, so each windowing can be translated, for example to SQL.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Windowing:
     """The base class of windowings, which assign records to windows and may merge windows that overlap."""
 
-    # Type checkers see these members as read-only properties. So a windowing may define these members as attributes,
-    # options or properties.
+    # Type checkers see the members below as read-only properties. So a windowing may define them as attributes, options
+    # or properties.
     if TYPE_CHECKING:
 
         @property

@@ -1,4 +1,4 @@
-"""A grid over event time, with lines for the stream, for the backfills, and for late records.
+"""A grid of counts, with a column for each unit of event time, and lines for the stream, backfills and late records.
 
 To count the rows, DuckDB reads only a few columns of the answers and of the late records. Files without a row in the
 range are not opened.
@@ -27,10 +27,11 @@ MOST_LINES = 10
 
 @dataclass(frozen=True)
 class GridLine:
-    """A line of a grid: the kind of run that computed the line's rows, and the number of rows in each column.
+    """A line of a grid: the kind of rows that the line counts, and the number of these rows in each column.
 
-    `kind` is `stream`, `backfill`, `taken` (late records that a backfill has included in an answer) or `late` (late
-    records that are in no answer). `generation` is None if the line does not belong to a single generation.
+    `kind` is `stream` (rows that a stream computed), `backfill` (rows that a backfill computed), `taken` (late records
+    that a backfill has included in an answer) or `late` (late records that are in no answer). `generation` is None for
+    late records, and for the line that several backfills share.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class GridLine:
 class EventGrid:
     """A grid over a range of event time.
 
-    `outside` is the number of rows whose windows have no bounds. Rows without bounds are in no column of the grid.
+    `outside` is the number of rows that are in no column of the grid, because their windows cover all of event time.
     """
 
     range: TimeRange
@@ -99,7 +100,7 @@ def event_grid(
     """Count a stage's rows in a range, for each run and each unit of event time.
 
     The unit is chosen so that the columns fit on a page. `step` is the time between the ends of consecutive windows, in
-    microseconds. If `unbounded` is True, rows at the end of time are counted as well.
+    microseconds. If `unbounded` is True, rows whose event time is the end of time are counted as well, in `outside`.
     """
     unit = choose_unit(range, step)
     columns = columns_of(unit, range)
@@ -138,7 +139,7 @@ def _fill(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> t
 def _lines(
     counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Yield a line for each generation of a stream, and then the lines of the backfills.
+    """Yield a line for each generation that no backfill wrote, and then the lines of the backfills.
 
     The `MOST_LINES` backfills that computed the most rows have a separate line each. All other backfills share one
     line.

@@ -16,7 +16,7 @@ MOST_COLUMNS = 62
 """The maximum number of columns of a grid: enough for the minutes of an hour or the days of two months."""
 
 UNITS: Mapping[str, int] = {"century": 100, "decade": 10, "year": 1}
-"""The units of whole years, with the number of years in each unit."""
+"""A mapping from each unit of one year or more to its length in years."""
 
 _LENGTHS = {"month": None, "day": timedelta(days=1), "hour": timedelta(hours=1), "minute": timedelta(minutes=1)}
 
@@ -38,7 +38,7 @@ class TimeRange:
 
     @classmethod
     def of(cls, first: str, last: str) -> TimeRange:
-        """Parse a range from the parameters of an address. Raises `RangeError` if the range is invalid or empty."""
+        """Parse a range from two query parameters of a URL. Raises `RangeError` if the range is invalid or empty."""
         try:
             found = cls(*(instant(_parse(text)) for text in (first, last)))
         except (ValueError, OverflowError):
@@ -51,7 +51,7 @@ class TimeRange:
 
     @property
     def query(self) -> dict[str, str]:
-        """The range as query parameters of an address."""
+        """The range as query parameters of a URL."""
         return {"from": address_text(self.first), "to": address_text(self.last)}
 
     def holds(self, other: TimeRange) -> bool:
@@ -60,7 +60,7 @@ class TimeRange:
 
 
 def address_text(micros: int) -> str:
-    """Format an instant for an address, in the format that `TimeRange.of` parses."""
+    """Format an instant for a URL, in the format that `TimeRange.of` parses."""
     return moment(micros).isoformat().replace("+00:00", "Z")
 
 
@@ -79,7 +79,9 @@ class Column:
 
 
 def columns_of(unit: str, range: TimeRange) -> list[Column]:
-    """Divide a range into columns of one unit. The range is first extended to whole units at both ends.
+    """Divide a time range into grid columns, each one unit (such as an hour) wide.
+
+    The range is first extended to whole units at both ends.
 
     >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T22:00Z", "2013-03-09T02:00Z"))]
     ['22', '23', '9 Mar', '01']
@@ -98,10 +100,11 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
 
 
 def choose_unit(range: TimeRange, step: int = 0) -> str:
-    """Choose the finest unit whose columns fit into a grid of the range.
+    """Choose the shortest unit of time for a grid whose columns must cover a range.
 
-    `step` is the time between the starts of consecutive windows, in microseconds. A unit that is shorter than `step`
-    would leave columns empty, so a longer unit is preferred.
+    A unit is possible if the range needs at most `MOST_COLUMNS` columns. `step` is the time between the starts of
+    consecutive windows, in microseconds. A unit that is shorter than `step` would leave columns empty, so a longer unit
+    is preferred.
 
     >>> choose_unit(TimeRange.of("2013-01-01", "2013-04-01")), choose_unit(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
@@ -112,7 +115,8 @@ def choose_unit(range: TimeRange, step: int = 0) -> str:
     units = [*reversed([*_LENGTHS]), *reversed([*UNITS])]
     fits = [unit for unit in units if _room(unit, range)] or ["century"]
     coarse = next((unit for unit in fits if _length(unit) >= step), fits[-1])
-    # No unit has the length of a week, so weekly windows within a month are shown by day.
+    # If the preferred unit would show several windows in a single column, choose the shortest possible unit instead.
+    # For example, weekly windows within a month are shown by day, because no unit has the length of a week.
     several = range.last - range.first > step and len(columns_of(coarse, range)) == 1
     return fits[0] if several else coarse
 
@@ -131,7 +135,9 @@ def _length(unit: str) -> int:
 
 
 def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
-    """List the names and ranges of the units that contain a range, longest unit first. A page links to these ranges.
+    """List the names and ranges of the years, months, days and other units that contain a range, longest unit first.
+
+    A page links to these ranges.
 
     >>> [name for name, _ in wider(TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z"))]
     ['2013', 'March 2013', '8 March 2013', '8 March 2013, 15:00']
@@ -166,10 +172,10 @@ def _next(unit: str, at: datetime) -> datetime | None:
 
 
 def _label(unit: str, at: datetime, *, first: bool = True) -> str:
-    """Return a column's label, such as the hour or, for the first hour of a day, the date.
+    """Return the label of the column that starts at `at`, such as the hour or, for the first hour of a day, the date.
 
-    If the column is the first column of a larger unit, such as a month, the label names the larger unit. The label of a
-    grid's first column always names the column's unit.
+    If a larger unit, such as a month, starts at the same time, the label names the larger unit. The exception is the
+    first column of a grid (`first`), whose label always names the column's own unit.
     """
     if years := UNITS.get(unit):
         return f"{at.year}" if years == 1 else f"{at.year // years * years}s"

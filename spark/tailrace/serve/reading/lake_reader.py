@@ -79,7 +79,7 @@ class Reader:
         cursor = self.database.cursor()
 
         def stop() -> None:
-            # The page may have finished reading just before the timer fired.
+            # Ignore errors of the interruption, because the page may have finished reading just before the timer fired.
             with suppress(duckdb.Error):
                 cursor.interrupt()
 
@@ -116,7 +116,7 @@ class Session:
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
-        """Yield the name of a relation that contains some columns of a table.
+        """Yield the name of a relation that contains the given columns of a table.
 
         The relation is valid within the `with` block.
 
@@ -188,7 +188,7 @@ def digest_of(names: Sequence[str], prefix: str = "") -> str:
 
     Links contain the digest because a key may have any length and any characters.
 
-    The digest is computed from a text that contains the length of each part of the key before the part. Different keys
+    The digest is computed from a text in which the length of each key part is written before the part. Different keys
     therefore never have the same text.
     """
     texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)

@@ -89,10 +89,10 @@ def search(session: Session, stage: Definition, text: str) -> SearchResult:
 
 
 def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
-    """Read the rows at a position in a source with DuckDB.
+    """Use DuckDB to read the rows at a position in a source.
 
-    This search can skip only a few files because of their statistics: nearly every file of a log has a row with a small
-    offset.
+    This search reads nearly all files of the log. Their statistics exclude only a few files, because nearly every file
+    has a row with a small offset.
     """
     source = str(asked.source)
     with session.relation(table, where) as name:

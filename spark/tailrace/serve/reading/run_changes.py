@@ -20,10 +20,10 @@ from tailrace.serve.reading.shown_text import count_text
 
 @dataclass(frozen=True)
 class Change:
-    """A row that a run changed: its key (shortened), its window or instant, its values, and the reason for the change.
+    """A row that a run changed: its key columns, its window or instant, its values, and the reason for the change.
 
-    `before` is None for a new row, and `after` is None for a retracted row. `key` is the digest of the row's key, for
-    use in links.
+    `columns` contains the values of the key columns, cut to the length that a page shows. `key` is the digest of the
+    row's key, for use in links. `before` is None for a new row, and `after` is None for a retracted row.
     """
 
     columns: Mapping[str, Any]
@@ -64,8 +64,8 @@ def _window_changes(
     schema = ledger.schema()
     keys = [name for name in own.keys if name in schema.column_names]
     by = ", ".join(map(name_of, (*keys, *SPAN)))
-    # A retraction contains the retracted value. In discarding mode, a pane also has the whole answer in the column
-    # `answer`.
+    # A retraction contains the retracted value. In discarding mode, the value of a pane counts only new records, so
+    # read the whole answer from the column `answer`.
     answer = ["answer"] if "answer" in schema.column_names else []
     columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values, *answer]
     epoch = -1 if run.log_epoch is None else run.log_epoch

@@ -91,8 +91,8 @@ class StageRows:
         """
         wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
         if self.of_ledger:
-            # The key and the version are enough to find the current answers of windows. All values are needed to find
-            # the current rows of a map or a join.
+            # To find the current answers of windows, read only the key and the version. To find the current rows of a
+            # map or a join, read all columns.
             rows = self.own.runs is not None and not self.windowed
             wanted = {"*"} if rows else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
@@ -112,14 +112,15 @@ class StageRows:
         if self.windowed:
             return self._latest_panes(name)
         if self.own.runs is None:
-            # A definition without a table of runs never retracts rows.
+            # A definition without a table of runs never retracts rows, so all its rows are current.
             return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
         columns = self.table.schema().column_names
         return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
 
     def _latest_panes(self, name: str) -> str:
         by = ", ".join(map(name_of, (*self.keys, *SPAN)))
-        # A retraction has the same version as the pane that replaces the retracted answer (rule V1).
+        # A retraction has the same version as the new pane that replaces the retracted answer (rule V1), so sort the
+        # pane before the retraction.
         order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
         place = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
         panes = f"SELECT *, {place} FROM {name} WHERE kind = '{PANE}'"
@@ -138,7 +139,8 @@ def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
     `timed` is the column that determines the rows' event time.
     """
     terms = list(where)
-    # A window's end is one microsecond after its last instant.
+    # The range contains the last instants of windows, but the column contains their ends, which are one microsecond
+    # later.
     step = int(timed == SPAN[1])
     if range.first > BEGINNING:
         terms.append(since(timed, range.first + step))

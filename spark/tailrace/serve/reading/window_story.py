@@ -41,8 +41,8 @@ class WindowStory:
 
     `key` has the values of the key's columns, cut to the length that a page shows. `cut` is True if the window has more
     panes than the page shows. `records` is None if the log alone does not determine which records are in the window.
-    `watermarks` lists the watermark's changes as pairs: a processing time, and the watermark that holds from that time
-    on.
+    `watermarks` lists the watermark's changes as pairs: a processing time, and the watermark that applies from that
+    time on.
     """
 
     pipeline: Pipeline
@@ -76,7 +76,7 @@ class WindowStory:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that hold the panes' values."""
+        """The columns of the ledger that contain the panes' values."""
         return self.pipeline.columns_shown(pane.values for pane in self.panes)
 
     @property
@@ -117,7 +117,8 @@ def _drawn_value(value: object) -> Value:
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
     """Read the history of a window; return None if the ledger has no row for the window. `key` is the key's digest.
 
-    If windows merge, the history also includes the panes of those windows of the same key that touch this window.
+    If the pipeline's windows merge (such as session windows), the history also includes the panes of those windows of
+    the same key that touch this window.
     """
     ledger = session.lake.table(ledger_name(pipeline.name))
     there = ledger.schema().column_names
@@ -133,7 +134,8 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
             touches = "epoch_us(window_start) <= $last AND epoch_us(window_end) >= $first"
         else:
             touches = "epoch_us(window_start) = $first AND epoch_us(window_end) = $last"
-        # In discarding mode, a pane contains only new data; the `answer` column contains the answer so far.
+        # In discarding mode, the values of a pane count only new records; the `answer` column contains the whole answer
+        # at that time.
         packed = ", ".join(cut_columns(ledger.schema(), results, "answer."))
         answers = [f"(SELECT s FROM (SELECT {packed}) s) AS answer"] if whole and results else []
         items = ", ".join([*plain, *cut, *answers])
@@ -165,7 +167,8 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
 def _files_of_window(pipeline: Pipeline, window: TimeRange) -> Filter:
     """Return a filter for the files that may have rows of the window.
 
-    If windows merge, the filter also selects files that may have rows of windows that touch this window.
+    If the pipeline's windows merge (such as session windows), the filter also selects files that may have rows of
+    windows that touch this window.
     """
     where = [among("kind", (PANE, LATE)), up_to("window_start", window.last if pipeline.where.merges else window.first)]
     return every(*where, since("window_end", window.first if pipeline.where.merges else window.last))
@@ -184,11 +187,11 @@ def _records(
 ) -> tuple[PlotRecord, ...] | None:
     """Read the records of the window from the log; return None if the log alone does not determine these records.
 
-    The records of a session are all records of the key within the session's bounds, because any record within the
-    bounds would have been merged into the session.
+    For a session window, read all records of the key between the window's start and end, because any such record would
+    have been merged into the session.
     """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
-    # A custom window does not necessarily contain the event times of its records.
+    # The event time of a record may lie outside its custom window, so the log alone does not determine the records.
     own = isinstance(pipeline.where, OwnWindows)
     if table is None or pipeline.each or pipeline.keep is not None or own:
         return None
@@ -217,7 +220,9 @@ def _records(
 
 
 def _clock(ledger: Any, panes: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Read the changes of the watermark from the panes, and from the commits of the ledger that have not expired."""
+    """Read the watermark's changes from the panes, and from those commits of the ledger whose snapshots have not
+    expired.
+    """
     steps = {(int(row["processing_time"]), int(row["watermark"])) for row in panes if row["watermark"] is not None}
     for snapshot in lineage(ledger, head_of(ledger).snapshot):
         properties = properties_of(snapshot)

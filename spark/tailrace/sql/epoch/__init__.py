@@ -1,1 +1,3 @@
-"""Write an epoch as SQL: aggregate records into partials, merge partials into open windows, and write ledger rows."""
+"""Write an epoch as SQL: aggregate records by key and window, merge the results into open windows, and write ledger
+rows.
+"""

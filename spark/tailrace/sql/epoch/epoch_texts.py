@@ -20,9 +20,9 @@ VIEWS = ("bundle", "clock", "state", "touched", "partials", "transitions")
 class EpochTexts:
     """The queries of one pipeline's epochs, over relations (`VIEWS`) that the engine has named.
 
-    On DuckDB (`in_process`), the rules are applied only to touched windows. The work is split into several small
-    queries, which DuckDB plans faster than one large query. On Spark, a few large queries apply the rules to all
-    windows of the given state.
+    On DuckDB (`in_process`), the rules are applied only to touched windows, which a record or the clock may change. The
+    work is split into several small queries, which DuckDB plans faster than one large query. On Spark, a few large
+    queries apply the rules to all windows of the given state.
     """
 
     def __init__(self, pipeline: Pipeline, names: Mapping[str, Relation], *, in_process: bool) -> None:
@@ -31,11 +31,17 @@ class EpochTexts:
 
     @cached_property
     def partials(self) -> Query:
-        """The query for the bundle's partials, with one row per key and window."""
+        """The query for the bundle's partials: for each key and window, one row with the accumulator of the bundle's
+        records.
+        """
         return partials(self.pipeline, self.names["bundle"], self.names["clock"], by_slices=self.in_process)
 
     def touched(self, *, by_key: bool) -> Query:
-        """Return the query for the open windows that a record touches or that the clock changes."""
+        """Return the query for the open windows that a record touches or that the clock changes.
+
+        With `by_key`, a record touches all windows of its key. Otherwise, a record touches only the windows that
+        contain it.
+        """
         names = self.names
         return touched_windows(self.pipeline, names["state"], names["clock"], names["partials"], by_key=by_key)
 
@@ -52,8 +58,8 @@ class EpochTexts:
     def ledger(self) -> list[Query]:
         """The queries for the ledger's rows.
 
-        On DuckDB there are two queries: one for partials, and one for panes and retractions. On Spark there is one
-        query for all rows.
+        On DuckDB there are two queries: one for partials (the states of open windows), and one for panes and
+        retractions. On Spark there is one query for all rows.
         """
         if self.in_process:
             return self.rows.apart(self.names["transitions"])
@@ -68,7 +74,8 @@ class EpochTexts:
 
     @cached_property
     def refused(self) -> Query | None:
-        """The query for the ledger's rows about records whose window has a finished trigger.
+        """The query for the ledger's rows about records that were refused because the trigger of their window has
+        finished.
 
         The value is None if this pipeline accepts records for a window whose trigger has finished.
         """

@@ -1,4 +1,6 @@
-"""Write SQL that computes when open windows may fire without a record, and how far they hold back later stages."""
+"""Write SQL that computes when open windows may fire without a record, and at which time they hold back later
+stages.
+"""
 
 from __future__ import annotations
 

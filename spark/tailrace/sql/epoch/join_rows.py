@@ -102,8 +102,8 @@ def added_entries(join: Join, side: str, rows: Relation) -> Query:
 def retracted_entries(join: Join, side: str, rows: Relation) -> Query:
     """Return the query for the entries that `rows` retract.
 
-    The records of the side must be records that can be retracted. If `rows` also add an entry, the addition cancels one
-    retraction of this entry.
+    Call this function only for a side whose records can be retracted. If `rows` also add an entry, the addition cancels
+    one retraction of this entry.
     """
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
@@ -246,11 +246,12 @@ def epoch_rows(
     join: Join, bundle: Relation, held: Entries, name: Callable[[str, str, Query], Relation], clock: Clock, before: int,
     generation: int,
 ) -> tuple[Query, EpochEntries]:  # fmt: skip
-    """Return the query for an epoch's ledger rows, from the records of both sides and the held entries.
+    """Return two results for an epoch: the query for its ledger rows, and the epoch's entries.
 
-    `name` is a function that makes a relation from a query for entries. The arguments of `name` are a side, the kind of
-    the entries (`came`, `new`, `gone` or `stay`), and the query. `before` is the watermark before the epoch, which
-    decides whether a record is late. The second result is the epoch's entries.
+    The rows are computed from the records of both sides and the entries held from earlier epochs. `name` is a function
+    that makes a relation from a query for entries. The arguments of `name` are a side, the kind of the entries (`came`,
+    `new`, `gone` or `stay`), and the query. `before` is the watermark before the epoch, which decides whether a record
+    is late.
     """
     late, texts = too_late(join, before), list[Query]()
     gone, stay, new = dict[str, Relation](), dict(held), dict[str, Relation]()
@@ -278,7 +279,7 @@ def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
 def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int) -> Query:
     """Return the query for the ledger rows about a side's late entries.
 
-    `watermark` is the watermark by which the entries were judged to be late.
+    `watermark` is the watermark at which the entries were too late.
     """
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     windows = instants(*JOIN_WINDOW) if join.where is not None else {}
@@ -293,13 +294,16 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
 
 
 def set_aside_of(join: Join, records: Relation) -> Query:
-    """Return the query for the records of both sides that were set aside; each row has the reason (rule X7)."""
+    """Return the query for the set-aside records of both sides; each row has the reason (rule X7).
+
+    A stream sets a record aside if every epoch that contains the record fails.
+    """
     marked = f"SELECT *, {set_aside(join.set_aside)} AS {FAILED} FROM {records}"
     return Query(f"SELECT * FROM ({marked}) WHERE {FAILED} IS NOT NULL")
 
 
 def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
-    """Return the query for the ledger rows about those records of a side that were set aside.
+    """Return the query for the ledger rows about a side's set-aside records, which made every epoch fail (rule X7).
 
     `records` has the records of both sides.
     """
@@ -328,8 +332,9 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 def row_types(join: Join) -> dict[str, str]:
     """Return a mapping from the columns of a join's ledger to their types.
 
-    The column `reason` is included only if the join has set records aside. A ledger that was created by an earlier
-    version has no column `reason`. Such a ledger still accepts the rows of a join that has set no record aside.
+    The column `reason` is included only if a stream has set records of the join aside (rule X7). A ledger that was
+    created by an earlier version has no column `reason`. Such a ledger still accepts the rows of a join without
+    set-aside records.
     """
     types = join_contract(join).types
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}

@@ -27,7 +27,7 @@ IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= 
 """The condition that a key is due without a record; `_watermark` and `_now` are columns of the clock."""
 
 OF_TIMER = Condition("source_epoch IS NULL")
-"""The condition that a ledger row is about a rejected timer; other rows about rejections are about records."""
+"""The condition that a ledger row about a rejection is about a rejected timer, not about a rejected record."""
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
@@ -48,16 +48,19 @@ def key_row_types(computation: Computation) -> dict[str, str]:
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """Return the ledger columns that a record in flight has, as a mapping from column names to types."""
+    """Return the ledger columns of a record in flight (fed back, but not yet received), as a mapping from names to
+    types.
+    """
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
 def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Return the query for the latest partial of each key in a ledger; partials after `epoch` do not count.
+    """Return the query for the latest partial of each key in a ledger. A partial is a ledger row with the state of a
+    key.
 
-    Keys whose state was removed are left out.
+    Partials of epochs after `epoch` are ignored. Keys whose state was removed are left out.
     """
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     keys = [quoted(name) for name in computation.key]
@@ -67,7 +70,7 @@ def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Q
 def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
     """Return the query for the rows of all keys at the end of an epoch.
 
-    The rows are restored from the ledger's latest partials.
+    The rows are restored from the ledger, which contains the latest state of each key as a partial.
     """
     due = [_least("timers", f"_t.domain = '{EVENT.value}'", "_t.`at`")]
     if computation.ordered:
@@ -80,7 +83,9 @@ def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Return the query that reads, from the ledger, the records that were in flight at the end of an epoch."""
+    """Return the query that reads, from the ledger, the records that were in flight (fed back) at the end of an
+    epoch.
+    """
     items = ", ".join(map(quoted, loop_types(computation)))
     return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L")
 

@@ -1,8 +1,8 @@
 """Write the ledger rows of an epoch in SQL: the partials, panes and retractions that result from its transitions.
 
-On Spark, one pass over the transitions yields all rows: each transition has an array of its rows, and the query
-explodes the array. Spark would take long to plan a query with many branches. DuckDB plans fast, and reads the
-transitions once per kind of row.
+A transition is the change of one window in an epoch, and a partial stores the window's new state. On Spark, one pass
+over the transitions yields all rows: each transition has an array of its rows, and the query explodes the array. Spark
+would take long to plan a query with many branches. DuckDB plans fast, and reads the transitions once per kind of row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rows:
         self.keys = list(pipeline.key)
 
     def of_transitions(self, transitions: Relation) -> Query:
-        """Return the query for the partials, panes and retractions of all transitions, with the ledger's columns."""
+        """Return the query for the ledger rows of all transitions: partials (window states), panes and retractions."""
         entries = self._entries()
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
@@ -66,7 +66,8 @@ class Rows:
     def _inlined(self, transitions: Relation, merged: str) -> Query:
         """Return the query for the ledger rows in the arrays `merged`.
 
-        Each transition has one such array, about merged windows.
+        Each transition has one such array. Its rows are about the windows that were merged into the transition's
+        window.
         """
         inlined = f"SELECT {join_items(key_names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
@@ -128,7 +129,8 @@ class Rows:
         return rejected_rows(self.types, rejected, clock, {PANE_TIME: quoted(self.pipeline.log.event_time), **place})
 
     def restored(self, ledger: Relation) -> Query:
-        """Return the query for the open windows in a ledger, from the latest partial of each window.
+        """Return the query for the open windows in a ledger, from the latest partial of each window, which stores its
+        state.
 
         A window is left out if its latest partial is marked as `gone`.
         """
@@ -152,7 +154,8 @@ class Rows:
         return Query(f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)")
 
     def within_reach(self, ledger: Relation, watermark: int) -> Query:
-        """Return the query for those open windows in a ledger that a record can still reach at a watermark.
+        """Return the query for the open windows in a ledger, except windows that no further record can change at a
+        watermark.
 
         The watermark is in microseconds.
         """
@@ -160,10 +163,12 @@ class Rows:
         return Query(f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}")
 
     def of_corrected(self, corrected: Relation, remains: Condition, leaves: Condition) -> Query:
-        """Return the query for a backfill's partials: states of windows that remain, and removals of other windows.
+        """Return the query for a backfill's partials: rows with the new states of windows, and rows that remove
+        windows.
 
-        `corrected` has the state's columns and the columns `epoch`, `now` and `new_generation`. `remains` and `leaves`
-        are conditions on the rows of `corrected`.
+        `corrected` has the state's columns and the columns `epoch`, `now` and `new_generation`. `remains` is the
+        condition that a row of `corrected` is a window with a new state, and `leaves` is the condition that the window
+        is removed.
         """
         own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
         if self.pipeline.where.merges:
@@ -174,7 +179,7 @@ class Rows:
         return Query(" UNION ALL ".join(texts))
 
     def state(self, transitions: Relation) -> Query:
-        """Return the query for the state after the epoch: the windows that remain, from the transitions."""
+        """Return the query that selects, from the transitions, the windows that are still open after the epoch."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
@@ -222,7 +227,7 @@ class Rows:
         return results
 
     def _stamped(self, prefix: str) -> dict[str, str]:
-        """Return the column with an answer's event time, or no column if the event time is the window's end."""
+        """Return the ledger column for an answer's event time; return no column if this time is the window's end."""
         stamp = self.pipeline.stamp
         return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
 
@@ -260,7 +265,7 @@ class Rows:
     def _is_last(self, letter: str) -> str:
         """Return the condition that a pane is the last pane of its window.
 
-        The condition is that the window ends in the epoch, and that the window does not fire in any later phase of the
+        The condition is that the window can fire no pane in later epochs, and does not fire in any later phase of this
         epoch.
         """
         later = [after for after in phases(self.pipeline) if after > letter]
@@ -292,7 +297,9 @@ class Rows:
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
-        """Return the array of partials that remove the merged windows from the state."""
+        """Return the array of partials (ledger rows with window states) that remove the merged windows from the
+        state.
+        """
         values = {
             "kind": f"'{PARTIAL}'",
             **instants(*SPAN, of="_old."),

@@ -41,7 +41,7 @@ def struct(pipeline: Pipeline, prefix: str) -> str:
 
 
 def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
-    """Return the term for one part of an accumulator that a table stores.
+    """Return the term for the part `name` of an accumulator that is stored in a table.
 
     `column` maps a column name to the column's term.
     """

@@ -36,7 +36,8 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
     If `lifted` is True, each row is a record; otherwise, each row is an accumulator of several records.
     """
-    # If records can be retracted, the values that a single record adds already have the type of the sum.
+    # The values of a single record may have a narrow type, and then need a sum with a wider type (`whole_total`). If
+    # records can be retracted, these values already have the wide type.
     narrow = lifted and not pipeline.takes_back
     return [
         f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
@@ -45,9 +46,11 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
-    """Return the query for a bundle's partials.
+    """Return the query for a bundle's partials: for each key and window, a row with the accumulator of the bundle's
+    records.
 
-    With `by_slices`, overlapping windows are computed as in `finished_accumulators`.
+    With `by_slices`, records that are in several windows are aggregated by slices of time first
+    (`finished_accumulators`).
 
     If windows do not merge, only the window decides whether its records are late, so the step later compares whole
     partials with the watermark. If windows merge, this query first compares each record's window with the watermark and
@@ -115,22 +118,24 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
-    # All sessions have the same gap. So a record starts a new island if its event time is at least a gap later than the
-    # event time of the previous record.
+    # All sessions have the same gap. So a record starts a new island of overlapping windows if its event time is at
+    # least a gap later than the event time of the previous record.
     return _spans(pipeline, islands(bracketed(rows), key_names(pipeline), ["at"], alike=True), _totals(pipeline))
 
 
 def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
-    """Return the query that merges the windows of each island into one window, from the first start to the last end."""
+    """Return the query that merges each island of overlapping windows into one window, from the first start to the last
+    end.
+    """
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
     by = join_items(key_names(pipeline), ["island"])
     return Query(f"SELECT {join_items(key_names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Return True if a bundle may have late records; this depends on the watermark before the epoch.
+    """Return True if a bundle may have late records, given the clock `before` the epoch.
 
-    `closest` is the earliest end of a window in the bundle, and `before` is the clock before the epoch. If windows
+    `closest` is the earliest end of a window in the bundle: if this window is not closed, no record is late. If windows
     merge, the result is always True: the partials do not contain late records, so `closest` does not show whether there
     were late records.
     """
@@ -142,7 +147,8 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
 
 
 def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
-    """Return the query for a bundle's late records: one row for each record and each closed window of it (rule M1).
+    """Return the query for a bundle's late records: one row for each record and each of its windows that is closed
+    (rule M1).
 
     The columns are the keys, `at`, the window, the record's position, the clock's columns, and the `reason`.
     """
@@ -156,7 +162,7 @@ def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Re
     """Return a relation of the records that may be too late; other records need not be assigned to windows.
 
     A built-in window ends after the event times of its records, so it is enough to compare event times with the
-    watermark. A user's window may end earlier; with such windows, all records are returned.
+    watermark. A custom window may end earlier; if the pipeline has custom windows, all records are returned.
     """
     if type(pipeline.where) not in NATIVE:
         return source
@@ -167,7 +173,7 @@ def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Re
 
 
 def refused_records(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
-    """Return the query for a bundle's records whose window has a finished trigger (rule M4).
+    """Return the query for a bundle's records that are refused because their window's trigger has finished (rule M4).
 
     The query has the columns of `late_records`.
     """

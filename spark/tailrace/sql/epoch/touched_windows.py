@@ -2,7 +2,7 @@
 
 The rules change only touched windows, so an engine need not read or write any other window (MillWheel, 4.1: a
 computation runs for a key when a record or a timer arrives). In the queries, `s` is a row of the state. `p` is a
-partial of the epoch, or a record if the step runs in Python.
+partial of the epoch (one row per key and window of its records), or a record if the step runs in Python.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def windows_changed_by_clock(
 ) -> Query:
     """Return the query for the windows that the clock changes, except windows that records touch.
 
-    Only windows that meet the condition `within` are compared with the records.
+    `within` is a condition that every window touched by a record meets. Other windows need not be compared with the
+    records.
     """
     found = Query(f"SELECT s.* FROM {state} s CROSS JOIN {clock} c WHERE {changed_by_clock(pipeline)}")
     if records is None:

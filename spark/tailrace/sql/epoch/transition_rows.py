@@ -1,8 +1,8 @@
 """Write the second half of an epoch in SQL: apply the rules of `model.step.transition` to the open windows.
 
 The query is a chain of projections, one for each phase of rule T4. A row of the query has the window's state after the
-epoch, and the result of each phase in which a pane may fire: `a` after the data, `b` after the watermark, `c` at the
-closing.
+epoch, and the result of each phase in which a pane may fire: `a` after the records have arrived, `b` after the
+watermark has advanced, and `c` when the window closes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
-"""A mapping from letters to phases; the columns of a phase begin with its letter. Phase `c` closes a window."""
+"""A mapping from letters to phases; the names of a phase's columns begin with its letter. In phase `c`, windows
+close.
+"""
 
 
 def phases(pipeline: Pipeline) -> list[str]:
     """Return the letters of the phases in which a pane of this definition may fire.
 
-    The query omits the other phases. After the watermark, only a trigger that depends on the watermark can fire. If the
-    trigger fires immediately for every fresh record, a window has nothing left to fire when the window closes.
+    The query omits the other phases. In the phase after the watermark has advanced, only a trigger that depends on the
+    watermark can fire. If the trigger fires immediately for every fresh record, a window has nothing left to fire when
+    it closes, unless its last pane always fires (`closing="always"`).
     """
     letters = ["a"]
     if pipeline.when.looks_at_watermark:

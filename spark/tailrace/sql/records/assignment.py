@@ -76,7 +76,7 @@ WINDOWS = "_windows"
 
 
 def has_overlap(pipeline: Pipeline) -> bool:
-    """Return True if a record is in so many windows that it is faster to aggregate slices of time first."""
+    """Return True if each record is in so many windows that it is faster to aggregate slices of time first."""
     where = pipeline.where
     return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
 
@@ -89,10 +89,11 @@ With fewer windows per record, the time to combine the slices may exceed the tim
 
 
 def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
-    """Return the query for a bundle's lifted records; `at` is the start of a record's slice of time.
+    """Return the query for a bundle's records, with the values that each record adds to the accumulator.
 
-    A window contains a slice of time completely or not at all: the length of a slice is the greatest common divisor of
-    the windows' size and period, and slices are aligned with the starts of windows.
+    `at` is the start of the slice of time that contains the record. A window contains a slice completely or not at all:
+    the length of a slice is the greatest common divisor of the windows' size and period, and slices are aligned with
+    the starts of windows.
     """
     where = pipeline.where
     assert isinstance(where, Sliding)
@@ -154,8 +155,8 @@ def end_by_start(pipeline: Pipeline) -> str | None:
     """
     match where := pipeline.where:
         case _ if type(where) not in NATIVE or pipeline.exceeds_time:
-            # A user's windowing class assigns windows in its own code, even if the class is derived from a built-in
-            # class.
+            # There is no simple term for windows that may be cut at the beginning or the end of time. Custom code
+            # assigns windows in its own way, even if its class is derived from a built-in class.
             return None
         case Global():
             return f"{END_OF_TIME}L"

@@ -128,9 +128,9 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
 
 
 def set_aside(reasons: Reasons) -> str:
-    """Return the term for the reason why a record was set aside; the term is null for all other records.
+    """Return the term for the reason why a stream set a record aside; the term is null for all other records (rule X7).
 
-    `reasons` maps the positions of the records that were set aside to the reasons.
+    `reasons` maps the positions of the set-aside records to the reasons.
     """
     o = Sql()
     cases = (

@@ -55,7 +55,7 @@ def sent_until(epoch: int) -> Condition:
 
 
 def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
-    """Return the query that converts the answers of `answers.batch_answers` to the records of a later stage.
+    """Return the query that converts answers, which `answers.batch_answers` computes, to the records of a later stage.
 
     The bounds of the answers' windows are in microseconds.
     """
@@ -120,7 +120,9 @@ def pair_place(join: Join) -> str:
 
 
 def claimed_ids(computation: Computation, rows: Relation) -> Query:
-    """Return the query for the ids that a computation's productions claim, with their event times and positions."""
+    """Return the query for the ids that a computation's productions claim in its registry, with event times and
+    positions.
+    """
     once, types = computation.once, computation.produced.columns
     assert once is not None
     about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]

@@ -29,8 +29,7 @@ def way(pipeline: Pipeline) -> Way:
 def sql_alone(pipeline: Pipeline) -> bool:
     """Return True if the common SQL alone can run a definition's steps and assign its records to windows.
 
-    If the result is False, the definition's windows cannot be kept in this process while Spark's executors aggregate
-    the records.
+    Only in this case can Spark's executors aggregate the records while this process keeps the open windows.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 

@@ -55,7 +55,7 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     items = join_items(
         key_names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more
     )
-    # If all records of a window were retracted, the window has no answer.
+    # A window whose records were all retracted has no answer, so it is left out.
     there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
 
@@ -68,9 +68,9 @@ def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALW
 
 
 def answer_rows(pipeline: Pipeline) -> ComparedRows:
-    """Return the `ComparedRows` of answers: key and window identify an answer.
+    """Return the rules for comparing answers (`ComparedRows`): an answer is identified by its key and window.
 
-    Computed answers have accumulators.
+    Computed answers also have accumulators, which are not compared.
     """
     return ComparedRows(
         (*key_names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
@@ -101,7 +101,7 @@ def in_range(first: int, last: int) -> Condition:
 
 
 def reads_whole_windows(pipeline: Pipeline) -> bool:
-    """Return True if all event times from `events_from` to `events_until` lie in windows of the backfill's range.
+    """Return True if the event times from `events_from` to `events_until` lie only in windows of the backfill's range.
 
     If the result is True, the query need not filter the windows by the range.
     """

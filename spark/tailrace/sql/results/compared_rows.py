@@ -88,7 +88,9 @@ class ComparedRows:
         return self._as_a_whole(text) if self.several and not self.by_all else text
 
     def new(self, computed: Query) -> Query:
-        """Return the query for `differences` if there are no held rows: all computed rows are then new."""
+        """Return a simpler query than `differences`, for the case that there are no held rows: all computed rows are
+        new.
+        """
         items = [*self.identity, *self.common]
         items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
         items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]

@@ -68,7 +68,9 @@ class OutputRows(ComparedRows):
         return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
 
     def corrected(self, view: Relation, written: BackfillVersion) -> Query:
-        """Return the query for the rows that correct differences: retractions of held rows, and the computed rows."""
+        """Return the query for the ledger rows that correct differences: retractions of held rows, and the computed
+        rows.
+        """
         common = written.columns(PRODUCTION) | {name: name for name in (*self.identity, *self.common)}
         texts = []
         for which, retraction, holds in CORRECTIONS:

@@ -12,7 +12,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: whether the checked condition holds, and the details that the check found."""
+    """The result of one check: whether the check passed, and the details that the check found."""
 
     name: str
     ok: bool
@@ -29,5 +29,5 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds."""
+        """Whether every check passed."""
         return all(check.ok for check in self.checks)

@@ -54,7 +54,7 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
         wrong = _tried(loaded.io, files, _size_fault)
         if wrong:
             # If a compaction and an expiry ran during this check, the expiry may have removed files that the check
-            # could not find.
+            # could not find. Files that are not in the table's current snapshot are therefore not faults.
             there = {entry.data_file.file_path for entry in _entries(lake.table(table))}
             wrong = {path: fault for path, fault in wrong.items() if path in there}
         if deep:
@@ -97,10 +97,10 @@ def _size_fault(io: FileIO, file: DataFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Known:
-    """The recorded checksums of files: single checksums in `each`, and combined checksums of several files in `many`.
+    """The recorded checksums of files: `each` has one checksum per file, and `many` has combined checksums.
 
-    The keys of `each` are prefixes of file names. The keys of `many` are the snapshot ids of commits. Each value has
-    the number of the commit's files and the combined checksum of these files.
+    The keys of `each` are prefixes of file names. The keys of `many` are the snapshot ids of commits. A value of `many`
+    is a pair: the number of files that the commit added, and one combined checksum of all these files.
     """
 
     each: Mapping[str, str]

@@ -36,8 +36,8 @@ def apply(
 
     A stream that lands records keeps running while the generation is built. After the switch, the stream stops folding
     the old definition. This command then folds the log's new epochs until a stream of the new definition takes over, or
-    until a signal stops the command (exit status 130). If two `apply` commands run at once, the later command
-    continues, and the earlier command stops without a switch (exit status 4).
+    until a signal stops the command (exit status 130). If two `apply` commands run at once, the command that started
+    later continues, and the other command stops without a switch (exit status 4).
     """
     pipeline, settings = load(definition), settings_on(engine)
     output = output_for(settings, json=json)

@@ -46,8 +46,8 @@ def generate(
 
     The same arguments always produce identical files. Records are written in the order in which they become known.
     Records that become known after the log's last event time are included. If a generator creates several logs, each
-    log has its own subfolder. With --live, the command runs for the length of the log, and then until the last late
-    record becomes known.
+    log has its own subfolder. With --live, the command waits before each file until the file's last record has become
+    known by the wall clock.
     """
     output = Output(json)
     if log not in LOGS:

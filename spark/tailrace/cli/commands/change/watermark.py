@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Partition, Progress
 
 PARTITIONS = 40
-"""The maximum number of partitions in the printed table, which starts with the partition furthest behind. JSON output
-has all partitions.
+"""The maximum number of partitions in the printed table. The table lists the partitions with the earliest watermarks
+first. JSON output has all partitions.
 """
 
 
@@ -48,9 +48,9 @@ def watermark(
     """Show the watermark of a definition's log, by partition, and the partitions that hold the watermark back.
 
     With --until, the command declares that all records with an event time before the given instant have arrived. In the
-    stream's next epoch, the watermark advances to this instant. Records with an earlier event time that arrive
-    afterwards are late or too late. A watermark never goes back. If a definition reads several logs, name each complete
-    log with --log. Starts no Spark.
+    stream's next epoch, the watermark advances to this instant. A record with an earlier event time that arrives
+    afterwards is late or, if its window has already closed, too late. A watermark never goes back. If a definition
+    reads several logs, name each complete log with --log. Starts no Spark.
     """
     output = Output(json)
     if until is None and (partition is not None or note is not None):
@@ -137,7 +137,12 @@ def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> It
 
 
 def _state(progress: Progress, name: str) -> str:
-    """Return the effect of a partition on the watermark as a word: "idle", "holds back" or "waited for"."""
+    """Return the effect of a partition on the watermark as a word.
+
+    The word is "idle" if the watermark does not wait for the partition. It is "holds back" if the log has several
+    partitions, and no partition for which the watermark waits has an earlier watermark. Otherwise, the word is "waited
+    for".
+    """
     if progress.is_idle(name):
         return "idle"
     if name in progress.behind and len(progress.partitions) > 1:

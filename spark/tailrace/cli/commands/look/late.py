@@ -32,11 +32,11 @@ RANGES = 20
 def late(definition: Definition, json: Json = False) -> None:
     """Show the records that came too late for their windows, by range of event time, and the backfills to run.
 
-    A record that came too late is in the log, but it counts in no answer until a backfill of its range includes the
-    record. Records that a backfill has already included are not shown. The report covers the definition, and every
-    stage and join that the definition reads. For a join, the report shows the ranges of event time whose pairs may be
-    missing. The report also names each stage that lacks corrections because a backfill has corrected an earlier stage.
-    Reads the ledger, without Spark.
+    A record that came too late is in the log, but no answer counts the record until a backfill of its range has run.
+    Records that a backfill has already included are not shown. The report covers the definition, and every stage and
+    join that the definition reads. For a join, the report shows the ranges of event time in which pairs may be missing.
+    If a backfill has corrected an earlier stage, the report also names each stage that has not received the corrections
+    yet. Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load_ranged(definition)

@@ -93,7 +93,9 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
 
 
 def _part_text(value: Any) -> str:
-    """Return the value of one part of a definition as text."""
+    """Return as text the old or the new value of a part of a definition that has changed, such as the key or the
+    windows.
+    """
     if value is None:
         return "–"
     if isinstance(value, list):

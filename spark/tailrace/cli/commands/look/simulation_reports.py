@@ -1,4 +1,4 @@
-"""Report the results of a simulation, and the records that the simulation left out, as text or as JSON data.
+"""Report the results of a simulation, and the records that are late or rejected, as text or as JSON data.
 
 To support a custom kind of definition, register a function with `report_lines`, and another function with
 `report_data`. Each function takes the simulation, its sample, and the key to report; the key is None for all keys.
@@ -122,7 +122,7 @@ def _value(value: Any) -> str:
 
 
 def _late(trial: PipelineSimulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
-    """List the records that came too late, each record paired with the stage in which the record's window was closed.
+    """List the records that came too late. Each record is paired with the stage whose window had already closed.
 
     If `key` is given, the records of the last stage are limited to this key; the records of earlier stages are listed
     for all keys.

@@ -162,7 +162,7 @@ def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
 
 
 def _holding(progress: Progress) -> Text:
-    """Return a text that names the partitions that hold the watermark back, and counts the idle partitions."""
+    """Return a text that names the partitions that hold the watermark back, and states how many partitions are idle."""
     names = list(progress.behind[:HOLDING])
     more = len(progress.behind) - len(names)
     idle = len(progress.partitions) - len(progress.holding)
@@ -190,7 +190,7 @@ def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
 
 
 def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
-    """Yield a report line for each log, with its number of records.
+    """Yield a report line for each log, with the number of records that the log contains.
 
     If there are several logs, each line also has the log's watermark, and says whether the log holds back the
     definition's watermark.
@@ -213,7 +213,9 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
 
 
 def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield a warning for each field that is dropped from records but has almost the name of a missing column."""
+    """Yield a warning for each field that is dropped from records although its name is similar to a missing column's
+    name.
+    """
     for name, column in log.near_names.items():
         said = f"field {name!r} of log {log.log} is dropped, and column {column!r} is missing: name them alike"
         yield "dropped", Text(said, style="bold red")
@@ -274,7 +276,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
 
 
 def _data(own: Status) -> dict[str, Any]:
-    """Return the JSON data that can be computed from a status alone."""
+    """Return a status as JSON data, without the fields that need the definition."""
     answers = own.answers
     return {
         **fields(own, "pipeline=name", "watermark", "onward", "processing_time", "epoch", "answers_epoch"),
@@ -286,7 +288,7 @@ def _data(own: Status) -> dict[str, Any]:
 
 
 def _definition_data(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
-    """Return the JSON data that can be computed only from a status together with its definition."""
+    """Return as JSON data only those fields of a status that need the definition."""
     lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
     windows, keys = own.windows, own.keys
     ends = ("count", "oldest_end=oldest", "newest_end=newest")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tailrace.trace.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
-"""The maximum number of characters that are printed of a value, and of bytes that are printed of a rejected record.
-JSON output has the full values.
+"""The maximum length at which the printed report cuts a value (in characters) or a rejected record (in bytes). JSON
+output has the full values.
 """
 
 _STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
@@ -204,7 +204,7 @@ def _place_data(record: LandedRecord | RejectedRecord) -> dict[str, Any]:
 
 
 def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
-    """Return as JSON data an answer, and the records of the answer's window, each record with its state."""
+    """Return an answer as JSON data, together with the records of its window and what happened to each record."""
     return {
         "pipeline": pipeline.name,
         "key": dict(zip(pipeline.key, found.key, strict=True)),

@@ -44,13 +44,14 @@ def backfill(
     A window belongs to the range that contains the window's last instant. If the recomputed result of a window equals
     the current result, the window is left unchanged. If the results differ, the current result is retracted and the
     window fires again. If a window has no records, its result is retracted. A separate run recomputes the windows that
-    the stream can still change. This run borrows the lease under which the stream writes its tables. The stream then
-    continues from the corrected windows. A run stops without changes if a newer run covers its range (exit status 4).
+    the stream can still change. For a moment, this run borrows the stream's lease (the right to write the tables), and
+    the stream then continues from the corrected windows. A run stops without changes if a newer run covers its range
+    (exit status 4).
 
     The backfill also recomputes the stages, maps and joins that the definition reads, before the definition itself. For
-    a map or a join, the backfill recomputes the records with an event time in the range. If the windows of a stage are
-    wider than the range, the stage may lack corrections; the report then shows the command that adds the corrections. A
-    computation is not recomputed, because no range of its event time can be computed separately.
+    a map or a join, the backfill recomputes the output records with an event time in the range. If the windows of a
+    stage are wider than the range, the stage may lack corrections; the report then shows the command that adds the
+    corrections. A computation is not recomputed, because no range of its event time can be computed separately.
     """
     pipeline = load_any(definition)
     if not pipeline.recomputable:

@@ -63,8 +63,8 @@ def replay(
 
     The exit status is 1 if a row differs. Every stage of a definition is replayed. With --as-of, the command shows the
     state after an epoch instead: the open windows, the answers, the watermark and the processing time. The command
-    reads the state that the tables have when the command starts. The command takes no lease, so a stream may run at the
-    same time.
+    reads the state that the tables have when the command starts. The command does not take the lease (the right to
+    write the tables), so a stream may run at the same time.
     """
     output, settings = Output(json), settings_on(engine)
     pipeline = load_ranged(definition)
@@ -176,9 +176,10 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Return as text a row that comes from the ledger or from the replay.
+    """Return as text one side of a difference: the row in the ledger, or the row that the replay computed.
 
-    `times` is the number of times that the row occurs. The text includes this number if it is greater than 1.
+    `times` is the number of times that the row occurs. The text includes this number if it is greater than 1. If `row`
+    is None, the text contains only the number, or "nothing" if the number is 0.
     """
     if row is None:
         return quantity(times, "time") if times else "nothing"

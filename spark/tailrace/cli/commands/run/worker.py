@@ -1,4 +1,6 @@
-"""`tailrace worker`: share one running Spark session among a scheduler's runs on this machine (`runners.local`)."""
+"""`tailrace worker`: keep one Spark session running, which a scheduler's runs on this machine share
+(`runners.local`).
+"""
 
 from __future__ import annotations
 
