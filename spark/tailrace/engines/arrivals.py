@@ -15,8 +15,9 @@ from tailrace.sql.terms import Relation, quoted
 def arrival_filter(times: Mapping[int, int], epoch: int, first: int | None, last: int | None) -> Filter:
     """Return the filter for the files with records that arrived at `first` or later, but before `last`.
 
-    Records of epochs after `epoch` are excluded. `times` maps each epoch to its processing time. Processing times never
-    decrease from epoch to epoch, so the selected records are those of consecutive epochs.
+    `first` and `last` are in microseconds; a bound that is None does not apply. Records of epochs after `epoch` are
+    excluded. `times` maps each epoch to its processing time. Processing times never decrease from epoch to epoch, so
+    the selected records are those of consecutive epochs.
     """
     before = max((one for one, at in times.items() if first is not None and at < first), default=None)
     after = min((one for one, at in times.items() if last is not None and at >= last), default=None)
@@ -40,7 +41,8 @@ def arrival(log: Arrivals) -> str:
     If `_arrived` is null, the query fails. `_arrived` is null if a tool other than Tailrace expired the snapshot of the
     record's epoch: the epoch's processing time was then never archived.
     """
-    # On every engine, casting this text to a number fails with an error message that contains the text.
+    # If the processing time is unknown, the query casts this text to a number. On every engine, this cast fails with an
+    # error message that contains the text.
     said = f"CONCAT('{UNKNOWN}: log {log.of.name}, epoch ', CAST(r._epoch AS string))"
     return f"TIMESTAMP_MICROS(COALESCE(t._arrived, CAST({said} AS bigint))) AS {quoted(ARRIVAL)}"
 

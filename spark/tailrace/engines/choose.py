@@ -86,7 +86,9 @@ def _of_ranged(definition: Ranged) -> Demand:
 def _of_computation(definition: Computation) -> Demand:
     """Return a computation's requirements for its engine.
 
-    Decimal ids with more than six decimals require Spark, because only Spark writes some of these ids with an exponent.
+    A registry stores the ids of a computation's output as text. If an id is a decimal with more than six decimal
+    places, Spark may write the text with an exponent, but DuckDB never does. A computation with such ids therefore
+    requires Spark.
     """
     if definition.once is None:
         return Demand()
@@ -232,8 +234,8 @@ class EnginePolicy:
     def comes_here(self, bytes: int, definition: Definition) -> bool:
         """Return True if the results of a run on Spark fit into this process. The run reads `bytes` bytes of files.
 
-        If a definition has no windows, its result rows are not aggregated. These rows are as wide as the records, and
-        they are not compressed.
+        Without windows, the result rows are not aggregated: they are as wide as the records, and uncompressed. Such
+        results need much more memory than the files, so the limit on `bytes` is lower.
         """
         return bytes <= self.memory // (1 if definition.windowed else _UNPACKED)
 

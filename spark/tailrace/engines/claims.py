@@ -1,9 +1,9 @@
-"""Claim a computation's productions before their epoch is written (`model.definition.once`; Photon's IdRegistry).
+"""Claim the ids of a computation's output before its epoch is written (`model.definition.once`; Photon's IdRegistry).
 
-An epoch's claims are published before the epoch itself. If the process dies after it has published the claims and
-before it publishes the epoch, the ledger does not contain the claimed productions. The epoch is then folded again from
-the same state and the same records, and the published claims are recognized as claims of the same claimant. If the
-ledger lacks a production that this claimant has claimed, the production must still be written.
+Only one claimant can claim an id, so each id is output at most once. An epoch's claims are published before the epoch
+itself. If the process dies between these two publications, the ledger lacks the output rows (productions) whose ids are
+claimed. The epoch is then folded again from the same state and the same records, by the same claimant. If this claimant
+has claimed an id, but the ledger lacks the production with this id, the production must still be written.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ of the snapshot's claims with this event time or a later one.
 
 _ID = ("id", PANE_TIME)
 CLAIM_PLACE = ("source_partition", "source_offset")
-"""The columns that identify a production within an epoch."""
+"""The columns that identify a production (an output row of a computation) within an epoch."""
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The productions to claim in an epoch.
+    """The productions (output rows) of an epoch whose ids are to be claimed.
 
     `relation` contains the ids and positions of the productions, `rows` is the number of productions, and `ids` is the
     number of distinct ids. `first` and `last` are the first and the last event time of the productions, in
@@ -72,20 +72,21 @@ class _Wanted:
 
 
 class Claiming:
-    """Claims the productions of one computation. `lease` is the lease on the computation's ledger."""
+    """Claims the ids of one computation's output rows. `lease` is the lease on the computation's ledger."""
 
     def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
     def left_out(self, session: Session, rows: Relation, epoch: int, known: Known | None = None) -> Relation | None:
-        """Claim an epoch's productions; return a relation that lists the productions that must not be output.
+        """Claim the ids of an epoch's productions; return a relation of the productions that must not be output.
 
-        The relation contains the position of each such production. `rows` is a relation of the computed ledger rows.
-        Returns None if all productions may be output. A production must not be output if another claimant has claimed
-        its id, if its id is already in the ledger, or if an earlier production in the same epoch has the same id. Such
-        a production is written to the ledger as a `claimed` row. `known` looks up the registry's claims; if `known` is
-        None, the registry itself is read.
+        The relation has one row per such production, with the columns that identify the production within the epoch
+        (`CLAIM_PLACE`). `rows` is a relation of the computed ledger rows. Returns None if all productions may be
+        output. A production must not be output if another claimant has claimed its id, if its id is already in the
+        ledger, or if an earlier production in the same epoch has the same id. Such a production is written to the
+        ledger as a `claimed` row. `known` looks up the registry's claims; if `known` is None, the registry itself is
+        read.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
@@ -103,7 +104,10 @@ class Claiming:
         self.registry.close()
 
     def _wanted(self, session: Session, rows: Relation) -> _Wanted:
-        """Compute the productions to claim. Productions that have the same id are numbered 1, 2, 3, and so on."""
+        """Find the output rows whose ids are to be claimed.
+
+        Number the rows that have the same id: 1, 2, 3, and so on.
+        """
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -111,10 +115,10 @@ class Claiming:
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
-        """Claim those of an epoch's ids that no claimant has claimed yet.
+        """Claim those of an epoch's ids that no claimant has claimed yet; retry if another claimant commits first.
 
-        Returns two values: a relation of the ids whose productions may be output, and a boolean that is true if this
-        relation contains all ids of the epoch.
+        Returns two values: a relation of the ids that may be output, and a boolean that is true if this relation
+        contains all ids of the epoch.
         """
         ours = Relation("")
         for attempt in stamina.retry_context(
@@ -161,7 +165,7 @@ class Claiming:
         return ours
 
     def _ledger(self, session: Session, wanted: _Wanted) -> Relation:
-        """Return the parenthesized query of the ledger's productions whose event times are in the range of `wanted`."""
+        """Return the parenthesized query of the ledger's output rows (productions) in the time range of `wanted`."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
@@ -170,12 +174,13 @@ class Claiming:
 class KeySide(Side[Records, State, Consumed, Stepped], Protocol[Records, State, Consumed, Stepped]):
     """The interface through which a fold runs a computation on an engine.
 
-    The state consists of the states of the computation's keys. Computations have no triggers, so a caller passes no
-    periods and no delays to `due`.
+    The state consists of the states of the computation's keys. Computations have no triggers, so a caller passes empty
+    `periods` and empty `delays` to the method `due`.
     """
 
     def settled(self, stepped: Stepped, claiming: Claiming, epoch: int) -> Stepped:
-        """Claim an epoch's productions.
+        """Claim the ids of an epoch's output rows (productions).
 
-        In the returned result, productions that must not be output have become `claimed` rows.
+        Returns the epoch's result, in which each production that must not be output has become a ledger row of the kind
+        `claimed`.
         """

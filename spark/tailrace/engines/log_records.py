@@ -36,7 +36,8 @@ def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None
     """Return the parenthesized query of a log's records up to an epoch, within a range of event times.
 
     The range is from `first` up to but not including `last`. Event times are in microseconds. If `first` or `last` is
-    None, the range has no such bound. Raises `NotKeptError` for productions that the ledger does not store.
+    None, the range has no such bound. Raises `NotKeptError` if the records are output rows of a definition whose ledger
+    does not store them.
     """
     conditions = _conditions(log, epoch, first, last)
     if not log.landed:
@@ -81,10 +82,10 @@ def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> li
 
 
 def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:
-    """Return the current snapshot of a landed log, and the lowest and highest values of the log's columns.
+    """Return the current snapshot of a landed log, and the lowest and highest values of some of the log's columns.
 
-    If the filter `where` skips some files, the lowest and highest values are not returned. The query then keeps its
-    conditions.
+    The columns are the epoch and the event time. The values come from the statistics of the log's files. If the filter
+    `where` skips some of the files, no values are returned; the query then checks its conditions for each row.
     """
     table = lake.table(log.name)
     if (current := table.current_snapshot()) is None:
@@ -108,19 +109,19 @@ def tables_of_log(
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
     if isinstance(log, Productions):
-        # The filter also includes productions that a run corrected after the epoch, even if the run read later epochs
-        # of the log.
+        # If a run can recompute the definition, do not filter by epoch: a run may have corrected output rows after
+        # `epoch`, and these corrections must be read, too.
         mended = log.of.recomputable
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
         return log.of.name, arrival_filter(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
-        # The event time of an answer is the last microsecond of the answer's window.
+        # Filter by the end of the window: the event time of an answer is the last microsecond of the answer's window.
         ends = _within("window_end", first, None if last is None else last + 1)
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
-    # If a column was renamed, a filter needs the column's current name.
+    # Filter by the current name of the event-time column, which may have been renamed.
     at = match_names(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
     return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
 
@@ -158,9 +159,9 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
 
 @singledispatch
 def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
-    """Return the query of a ledger's productions up to an epoch, in the form in which other definitions read them.
+    """Return the query of a ledger's output rows up to an epoch, in the form in which other definitions read them.
 
-    Retracted productions are excluded.
+    Retracted rows are excluded.
     """
     raise KindError("reading of productions", definition)
 

@@ -43,10 +43,10 @@ class EpochCounts:
     """The numbers of rows that an epoch writes to a ledger, for any kind of definition.
 
     `timings` counts the panes by timing; retractions are counted only in `retractions`. `reasons` counts a pipeline's
-    late records by reason. `unanswered` counts the panes whose result is null because no value of the result's type is
-    correct (rule X7). `open` is the number of windows that are open after the epoch. `claimed` counts the productions
-    that are not output because their ids are already in use. `fed_back` counts the records that a computation's loop
-    feeds back.
+    late records by reason. `unanswered` counts the panes whose result is null because the result's type cannot
+    represent the correct value (rule X7). `open` is the number of windows that are open after the epoch. `productions`
+    counts the output rows of a definition without windows. `claimed` counts the rows that are not output because their
+    ids are already in use. `fed_back` counts the records that a computation sends back to its own input.
     """
 
     retractions: int = 0
@@ -143,8 +143,8 @@ class SideState(Protocol):
 class EpochState:
     """The state after an epoch, for an implementation of `Side` that keeps its windows, keys or records in tables.
 
-    An `EpochState` contains only the number of windows, keys or records (`count`). The tables always contain the
-    windows, keys or records of the most recent epoch.
+    An `EpochState` contains only the number of windows, keys or records (`count`). The windows, keys or records
+    themselves are in the tables, which always contain the state after the most recent epoch.
     """
 
     clock: Clock | None
@@ -190,16 +190,16 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
 
     @property
     def holds(self) -> bool:
-        """True if open windows can ever hold back a later stage's watermark (rule T3)."""
+        """True if the state (such as open windows) can ever hold back the watermark of the readers (rule T3)."""
 
     def nothing(self, generation: int) -> State:
         """Return the state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> State:
-        """Restore the state as it was after the epoch of `clock`. The partials are read from the ledger's snapshot
-        `snapshot`.
+        """Restore the state as it was after the epoch of `clock`.
 
-        The snapshot must contain the partials of the clock's epoch.
+        The state is read from the partials (the rows that store states) in the ledger's snapshot `snapshot`. The
+        snapshot must contain the partials of the clock's epoch.
         """
 
     def consume(self, bundle: Records, state: State) -> Consumed:
@@ -215,7 +215,7 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
         """Write an epoch's rows to the ledger's branch. The rows are published later, in a commit with `properties`."""
 
     def onward(self, state: State) -> int:
-        """Return the upper limit of a later stage's watermark after this state's epoch, in microseconds (rule T3)."""
+        """Return the upper limit of the readers' watermark after the epoch of `state`, in microseconds (rule T3)."""
 
     def due(self, state: State, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         """Return the next processing time, in microseconds, at which a window or timer may fire without a new record.
@@ -242,11 +242,11 @@ AnySide: TypeAlias = Side[Any, Any, Any, Any]
 
 
 def lost_state(error: Exception) -> bool:
-    """Return True if a Spark job failed because open windows were lost, from an executor's memory or from files."""
+    """Return True if a Spark job failed because open windows were lost: an executor's memory or some files are gone."""
     message = str(error)
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in message or bool(_REMOVED.search(message) and _FILES.search(message))
 
 
 _FILES = re.compile(rf"__{RESTING}_[0-9a-f]{{8}}")
 _REMOVED = re.compile(r"NOT_FOUND|NotFound|NoSuch|does not exist|cannot be found", re.IGNORECASE)
-"""Words in an error message that show that a table of resting windows, or one of the table's files, was removed."""
+"""A pattern for error messages that report that a table of open windows, or one of its files, was removed."""

@@ -1,6 +1,6 @@
 """Run maps and joins on either engine (`engines.protocol.Side`).
 
-A fold writes each output row of a map or join only once. The ledger has no partials for a join: the records that the
+A fold writes each output row of a map or join only once. The ledger does not store a join's state: the records that the
 join keeps are restored from the join's logs. An epoch therefore writes only the rows that the join outputs, however
 long the join keeps records.
 """

@@ -30,14 +30,17 @@ OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
 Together: TypeAlias = Callable[[Relation], Query]
-"""A function that returns a query. The query combines the results that another query returned for separate parts of the
-records.
+"""A function that takes a relation of results, each from one part of the records, and returns the query that combines
+them.
 """
 
 
 @dataclass(frozen=True)
 class CountedRelation:
-    """A relation whose rows are already computed, and for each condition the number of rows that meet the condition."""
+    """A relation with computed rows.
+
+    For each named condition, `counts` has the number of rows that meet the condition.
+    """
 
     relation: Relation
     counts: Mapping[str, int]
@@ -48,7 +51,7 @@ class RowGathering(Protocol):
 
     @property
     def relation(self) -> Relation:
-        """The relation of the ledger rows that were taken and computed so far."""
+        """The relation of the ledger rows that have been added and computed so far."""
 
     def take(self, stepped: Any, before: Any) -> None:
         """Add the ledger rows of an epoch's result (`Side.step`) to the collection.
@@ -57,7 +60,7 @@ class RowGathering(Protocol):
         """
 
     def settle(self) -> None:
-        """Compute all ledger rows that were taken but not yet computed."""
+        """Compute all ledger rows that have been added but not computed yet."""
 
 
 class Session(Protocol):
@@ -104,15 +107,16 @@ class Session(Protocol):
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
         """Return a relation of a query's rows, with columns of the types `types`.
 
-        If the rows fit into this process's memory, this process fetches them. The engine may run the query separately
-        on parts of the records; `together` then writes the query that combines the results.
+        If the engine is a cluster and the rows fit into this process's memory, this process fetches the rows. The
+        engine may run the query separately on parts of the records. In this case, `together` returns the query that
+        combines the results.
         """
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a query that returns only a few rows."""
+        """Return all rows of a query. The query must return only a few rows."""
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a query that returns only a few rows, in a human-readable form.
+        """Return all rows of a query in a human-readable form. The query must return only a few rows.
 
         Instants of any year are UTC datetimes. Structs and lists are represented as in JSON, with fractions as
         decimals.

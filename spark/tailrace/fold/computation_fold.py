@@ -1,4 +1,4 @@
-"""Fold a computation in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1 and 6.2)."""
+"""Fold a computation in a stream: an epoch is one commit of state, timers and output (MillWheel, 6.1 and 6.2)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ComputationFold(LedgerFold):
         self.claiming = None if computation.once is None else Claiming(self.lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return the productions of an epoch for the computation's readers.
+        """Return the output rows (productions) of an epoch for the computation's readers.
 
         If the computation declares `productions="strong"`, the productions are read from the ledger. If it declares
-        `productions="weak"`, the productions are computed again.
+        `productions="weak"`, the ledger does not store them, and they are computed again.
         """
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
@@ -68,7 +68,8 @@ class ComputationFold(LedgerFold):
         return self.side.settled(stepped, self.claiming, clock.epoch)
 
     def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
-        # A computation has no generations, because no backfill ever recomputes a part of a computation's output.
+        # Leave out the generation: a computation has no generations, because no backfill recomputes a computation's
+        # output.
         return replace(super()._result(counts, clock), generation=None, token=None)
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
@@ -84,7 +85,7 @@ class ComputationFold(LedgerFold):
             )
         assert self._read_again is not None, "weak productions are computed from what was read"
         bundle = self._read_again(self.computation, epoch).bundle
-        # The epoch is computed on an additional engine side, so the fold's own state does not change.
+        # Use an additional `Side` to compute the epoch, so that the fold's own state does not change.
         with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)

@@ -78,13 +78,13 @@ class PassedEpoch:
 def passed_again(side: AnySide, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
     """Read an epoch of a definition from the definition's ledger, in the form that the definition's readers receive.
 
-    `side` is the definition's engine side. `there` is the epoch's commit. If `there` is None because the commit is
-    gone, the readers' watermark stays as it is until the next epoch.
+    `side` is the `Side` that folds the definition on an engine. `there` is the epoch's commit. If `there` is None
+    because the commit is gone, the readers' watermark stays as it is until the next epoch.
     """
     records = side.passed_again(epoch, after)
     if there is None:
         return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
-    # If the definition has no state that holds back its readers' watermark, the ledger need not record the limit of
-    # this watermark in each epoch.
+    # If the definition has no state that holds back its readers' watermark, the limit of this watermark is the
+    # watermark of the epoch's clock. The ledger then need not record the limit.
     free = BEGINNING if side.holds else there.clock.watermark
     return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)

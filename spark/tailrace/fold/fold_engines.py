@@ -47,20 +47,24 @@ class StreamEngines:
         self.duck.close()
 
     def first(self, definition: Definition) -> AnySide:
-        """Open the engine side (the definition on DuckDB or on Spark) with which a definition's fold begins."""
+        """Open the first `Side` of a definition's fold, which runs the definition on DuckDB or on Spark."""
         choice = self.policy.for_stream(definition)
         on_spark = choice.engine is Engine.SPARK
         return (self.spark.first_side if on_spark else self.duck.side)(definition, choice)
 
     def beside(self, definition: Definition, bundles: Iterable[BundleRecords]) -> AnySide:
-        """Open an additional engine side of a definition, on an engine that can process these bundles."""
+        """Open an additional `Side` of a definition, which does not affect the `Side` of the definition's fold.
+
+        The additional `Side` is on an engine that can process these bundles.
+        """
         choice = self.policy.for_stream(definition)
         engine = self.spark if choice.engine is Engine.SPARK else self.having(bundles)
         return engine.side(definition, choice)
 
     def next(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the engine side for a fold's next bundle. A fold that has moved to Spark stays there until a
-        restart.
+        """Return the `Side` that processes a fold's next bundle.
+
+        A fold that has moved to Spark stays there until a restart.
         """
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)

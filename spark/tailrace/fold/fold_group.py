@@ -60,8 +60,8 @@ class FoldGroup(Sequence[LedgerFold]):
     `logs` are the logs that the definitions read from sources; an epoch covers all of these logs. `landing` is the
     lease of the first log, if the stream lands the logs. If `alone` is True, this process folds only the given
     definitions. Other processes fold the earlier definitions, and this process reads their output from their ledgers.
-    If a process that does not land the logs takes the lease of a fold, the fold is dropped. If another stream takes the
-    lease of a fold, the whole process is fenced off.
+    If a process that does not land the logs takes the lease of a fold, the fold is dropped. If another stream that
+    lands the same logs takes the lease of a fold, the whole process is fenced off: it can no longer commit.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class FoldGroup(Sequence[LedgerFold]):
             if self.landing_lease is not None:
                 self.landing_lease.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
-                    # Another stream, which started at the same time, took the fold's lease. That other stream was then
-                    # fenced off from the log.
+                    # Another landing stream took the fold's lease before it was itself fenced off from the log. Raise
+                    # the error instead of dropping only this fold.
                     raise lost from error
             self._drop(fold, lost)
 
@@ -204,22 +204,25 @@ class FoldGroup(Sequence[LedgerFold]):
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight in the feedback loops of all folds."""
+        """The number of records in flight in all folds: they have been fed back, but not yet processed."""
         return sum(fold.in_flight for fold in self)
 
     def look(self) -> None:
-        """Drop each fold whose lease another process has taken."""
+        """Check the lease of each fold, and drop the folds whose leases other processes have taken."""
         for fold in self._standing():
             with suppress(LentError), self._dropping(fold):
                 fold.lease.check()
 
     def follow(self) -> None:
-        """Start updating the tables that follow the ledgers, such as tables of answers."""
+        """Start updating the tables that are computed from the ledgers, such as tables of answers."""
         for fold in self:
             fold.follow(self._following)
 
     def settle(self) -> None:
-        """Wait until the tables that follow the ledgers are up to date. Raises the error of an update that failed."""
+        """Wait until the tables that are computed from the ledgers are up to date.
+
+        Raises the error of an update that failed.
+        """
         self._following.settle()
 
     def close(self) -> None:
@@ -234,11 +237,11 @@ class FoldGroup(Sequence[LedgerFold]):
                 one.close()
 
     def leap(self, last: int) -> None:
-        """For each ledger, fold the epochs up to `last` that the ledger lacks, as a single epoch with the clock of
+        """For each ledger, fold the missing epochs as a single epoch, with the number and the clock of the epoch
         `last`.
 
-        The division of records into epochs does not change the answers (rule L1), but it changes the panes. Use this
-        method only for ledgers that are being built and that nobody reads yet.
+        Epochs after `last` are not folded. The division of records into epochs does not change the answers (rule L1),
+        but it changes the panes. Use this method only for ledgers that are being built and that nobody reads yet.
         """
         recordings = Recordings(self.lake)
         for fold in self:

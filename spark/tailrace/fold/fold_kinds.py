@@ -15,8 +15,9 @@ from tailrace.model.definition.pipeline import Pipeline
 class RowFold(LedgerFold):
     """The running fold of a map or a join.
 
-    Maps and joins emit rows, and no other table follows their ledgers. Records that may still find a partner hold back
-    the watermark of a join's readers. So each commit of a join's fold records the upper limit of this watermark.
+    Maps and joins emit rows, and no table of answers is computed from their ledgers. Records that may still find a
+    partner hold back the watermark of a join's readers. So each commit of a join's fold records the upper limit of this
+    watermark.
     """
 
     definition: Windowless

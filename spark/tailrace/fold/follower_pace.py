@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 FOLLOW_EVERY = 10
-"""The maximum number of epochs by which answers may be behind their ledger, if an update is cheap."""
+"""The maximum number of epochs by which answers may be behind their ledger, if an update takes little time."""
 
 _AHEAD = 2
 """An update starts this many epochs before the limit, because the stream folds more epochs during the update."""
@@ -58,8 +58,7 @@ class Pace:
 
 @dataclass
 class Trailing:
-    """A record of how many published epochs one table of answers is behind its ledger, and of the last update's start
-    time.
+    """The progress of one table of answers: how many epochs it is behind its ledger, and when its last update started.
 
     >>> trailing = Trailing("bills", Pace(4, timedelta(0)))
     >>> for _ in range(4):

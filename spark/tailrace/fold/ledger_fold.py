@@ -82,8 +82,8 @@ class LedgerFold:
         widen(self.lake, definition)
         self._ensure()
         self.lease = Lease.take(self.lake, ledger_name(definition.name), setup.landing)
-        # The list of records set aside is final only after the lease is taken, when no other stream writes to the
-        # ledger.
+        # The list of records to set aside is read after the lease is taken: until then, another stream might still
+        # extend the list.
         self.definition = with_set_aside(self.lake, definition)
         self._set_aside_so_far = EpochCommit.of(self.lease.head.properties).set_aside
         self.side = self.engines.first(self.definition)
@@ -168,9 +168,7 @@ class LedgerFold:
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
-        """Reject these records from now on: reopen the fold's engine side with a definition that rejects the
-        records.
-        """
+        """Reject these records from now on: reopen the fold's `Side` with a definition that rejects the records."""
         all_ = set_aside(self.lake, self.definition) | reasons
         self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
@@ -193,7 +191,7 @@ class LedgerFold:
         return passed_again(self.side, epoch, there, after)
 
     def publish(self) -> bool:
-        """Publish the staged epoch; if another writer has moved the ledger's head, first write the epoch again (X1).
+        """Publish the staged epoch. If another writer has committed to the ledger, first write the epoch again (X1).
 
         Returns False if a backfill borrowed the lease in the meantime, because the backfill may have corrected open
         windows. The epoch then has to be staged again (X4).
@@ -229,11 +227,14 @@ class LedgerFold:
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight, which is zero because the definition has no feedback loop."""
+        """The number of records that the definition has fed back to itself.
+
+        It is zero, because there is no feedback loop.
+        """
         return 0
 
     def follow(self, beside: TaskThread) -> None:
-        """Do nothing: no table follows the ledger."""
+        """Do nothing, because there is no table (such as a table of answers) that must be updated from this ledger."""
 
     def close(self) -> None:
         """Release the lease and free the state."""
@@ -241,7 +242,7 @@ class LedgerFold:
         self.side.close()
 
     def leave(self) -> None:
-        """Close the fold without any further update, because another process has taken its ledger."""
+        """Close the fold without any further update, because another process has taken over its ledger."""
         self._staged = None
         self.lease.close()
         self.side.close()
@@ -267,7 +268,7 @@ class LedgerFold:
         )
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        """Claim the ids of an epoch's productions, if the definition claims ids; return the result to write.
+        """Claim the ids of an epoch's output rows, if the definition claims ids; return the result to write.
 
         While the fold tries out parts of an epoch to find faulty records, no id is claimed.
         """

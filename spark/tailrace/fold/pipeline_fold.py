@@ -1,4 +1,4 @@
-"""Fold a pipeline in a stream: keep its open windows, and update the answers that follow its ledger."""
+"""Fold a pipeline in a stream: keep its open windows, and update the table of answers from its ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class PipelineFold(LedgerFold):
-    """The running fold of one stage, together with the table of answers that follows the stage's ledger.
+    """The running fold of one stage, together with the table of answers that is updated from the stage's ledger.
 
     The table of answers is created only if the user wants one. A table that already exists is updated in any case.
     """

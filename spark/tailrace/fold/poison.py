@@ -22,8 +22,9 @@ from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 
 MOST = 20
-"""The maximum number of records of one epoch that are set aside. If more records fail, the records are not considered
-to be the cause.
+"""The maximum number of records of one epoch that are set aside.
+
+If more records fail, the cause of the failure is assumed to be something other than the records.
 """
 
 LARGEST = 1_000_000

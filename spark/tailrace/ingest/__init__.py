@@ -1,4 +1,4 @@
 """Read the records of a source and write them to a log.
 
-This process parses records in a simple form; Spark parses all other records.
+This process itself parses records that have a simple form. Spark parses all other records.
 """

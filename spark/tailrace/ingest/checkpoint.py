@@ -97,7 +97,7 @@ class Checkpoint:
 
     @property
     def query(self) -> str:
-        """The id of the query; empty if there is no checkpoint.
+        """The id of the query. If there is no checkpoint, the id is an empty string.
 
         Raises `CheckpointError` if the file with the id is damaged.
         """
@@ -202,7 +202,7 @@ class Checkpoint:
         known = self._known_times()
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": position.query})])
-        # Spark requires that the last two batches are present, although it uses only the last one.
+        # Write the last two batches: Spark requires that both are present, although it uses only the last one.
         for batch in range(max(0, position.batch - 1), position.batch + 1):
             self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
@@ -237,8 +237,8 @@ class Checkpoint:
     def _moved(self, before: Any) -> bool:
         """Rename an earlier writer's folder to this writer's folder; return False if this was not possible."""
         try:
-            # After a log was restored, there may be an old folder with this writer's token. If the old folder were not
-            # deleted, the rename would move `before` into the old folder.
+            # Delete an old folder with this writer's token, which may exist after a log was restored. If it were not
+            # deleted, the rename would move `before` into it.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:

@@ -34,7 +34,8 @@ def read_slices(
     """
     metadata = file.metadata
     chunks = list(_chunks(metadata, columns))
-    # A column chunk may consist of a single page, which is always decoded as a whole.
+    # A column chunk may consist of a single page, which is always decoded as a whole. So add the size of the largest
+    # column chunk to the size of the rows.
     check(metadata.num_rows * row + max((chunk.total_uncompressed_size for chunk in chunks), default=0))
     size, width = _measure(opened, file, columns, row, most)
     if size <= most:
@@ -56,7 +57,7 @@ def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row
 
 
 def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int) -> tuple[int, int]:
-    """Return the maximum number of bytes of all decoded rows, and an estimate for a single row.
+    """Return two numbers of bytes: the maximum for all decoded rows together, and an estimate for a single row.
 
     If the footer alone shows that the columns take at most `most` bytes, no dictionaries are read.
     """

@@ -52,7 +52,7 @@ def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> No
 _WORST = _A_BYTE + _A_LINE // 2
 """The maximum number of bytes of memory that each byte of text takes.
 
-The line of a record is assumed to have at least two bytes.
+The line of a record is assumed to have at least two bytes, so at most half of `_A_LINE` is added for each byte.
 """
 
 
@@ -70,7 +70,7 @@ def _of_columns(log: Log, path: str, file: Any) -> int:
 
 
 class MessageSizes:
-    """The size of a topic's messages, which is estimated from earlier epochs and measured if the estimate is not safe.
+    """The size of a topic's messages, which is estimated from the preceding epoch, or measured if necessary.
 
     Offsets show how many messages an epoch has, but not how large the messages are. So the messages of a stream's first
     epoch are measured. The estimate for a later epoch assumes that its messages are `_GROWTH` times as large as the

@@ -1,4 +1,4 @@
-"""Drop and count duplicate records, recognized by id, before they reach the log (rule X5; MillWheel, 6.1.1).
+"""Drop and count duplicate records, recognized by id, before they are written to the log (rule X5; MillWheel, 6.1.1).
 
 Ids that arrived within the log's horizon (`Log.remembered`) are cached on the executors; after a restart, the ids are
 read from the log. All ids of a bundle are compared with the cached ids in one join. If the bundle has no duplicates,
@@ -57,10 +57,10 @@ class RememberedIds:
         self._apart: dict[int, DataFrame] = {}
 
     def unique(self, frame: DataFrame) -> UniqueRecords:
-        """Drop a bundle's records if their ids are remembered, or if their ids are repeated within the bundle.
+        """Drop a bundle's duplicate records: their ids are remembered, or another record of the bundle has the same id.
 
-        Of several records with the same id, the first record in the order of the source is kept. `frame` must be
-        persisted, because it is read several times. If records are dropped, `frame` is unpersisted.
+        Of several records of the bundle with the same id, the first record in the order of the source is kept. `frame`
+        must be persisted, because it is read several times. If records are dropped, `frame` is unpersisted.
         """
         good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)

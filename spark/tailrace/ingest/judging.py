@@ -22,8 +22,8 @@ def value_of_text(type: str, text: str) -> str:
         exact = rf"^\s*[-+]?(?=\.?[0-9])[0-9]*(\.[0-9]{{0,{parts[1]}}}0*)?\s*$"
         return f"IF({text} RLIKE {literal(exact)}, TRY_CAST({text} AS {type}), NULL)"
     if type in ("timestamp", "date"):
-        # A cast alone would also accept a time of day (as a time on the current day), a year alone, and an instant as a
-        # date.
+        # Check the form of the text, too: a cast alone would also accept a time of day (as a time on the current day),
+        # a year alone, and an instant as a date.
         whole = f"SUBSTRING({text}, 5, 1) = '-' AND OCTET_LENGTH({text}) {'= 10' if type == 'date' else '>= 8'}"
         return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
     if type == "boolean":
@@ -118,7 +118,7 @@ def exact_instant(number: str, type: str) -> str:
 
 def from_nanos(number: str) -> str:
     """Return the SQL that converts nanoseconds since 1970 to an instant, rounded down to microseconds."""
-    # Nanoseconds are rounded down to microseconds everywhere in Tailrace; a division would round towards zero.
+    # Round nanoseconds down to microseconds, as everywhere in Tailrace. A division alone would round towards zero.
     return f"TIMESTAMP_MICROS({number} DIV 1000L - IF({number} < 0 AND {number} % 1000L <> 0, 1L, 0L))"
 
 
@@ -191,8 +191,8 @@ def no_string(log: Log, name: str, term: str) -> str:
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {parser_options(log)})"
     again = f"SCHEMA_OF_VARIANT({parsed}[{literal(name)}]) <> 'STRING'"
     if log.unknown == "reject":
-        # If unknown columns are rejected, a valid record contains no inner object. So a column's name in the text can
-        # only refer to that column.
+        # If unknown columns are rejected, a valid record contains no inner object. So it is sufficient to search the
+        # text for the column's name and a quotation mark after it: the name can only refer to that column.
         quick = " OR ".join(f"CONTAINS(_text, {literal(start)})" for start in (f'"{name}":"', f'"{name}": "'))
         looks += f" AND NOT ({quick})"
     # Use IF instead of AND. If AND is used, and several conditions have a term in common, Spark computes the term for
@@ -225,7 +225,7 @@ def misfit_reasons(log: Log) -> str:
         found = f"COALESCE({digits}, GET_JSON_OBJECT(_text, {literal(f'$.{name}')}))"
         excerpt = f"IF({kind} = 'STRING', TO_JSON({value}), {found})"
         says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {misfit_reason(name, type, excerpt)}, NULL)")
-    # Because of the SQL function TRANSFORM, Spark parses the text only once, and not once per column.
+    # TRANSFORM is used so that Spark parses the text only once, and not once per column.
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {parser_options(log)})"
     return f"COALESCE(TRANSFORM(ARRAY({parsed}), _m -> {join_reasons(says)})[0], {no_object_reason(log)})"
 
@@ -266,8 +266,8 @@ ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAI
 check.
 """
 
-# An escape such as \ud83d is one half of a surrogate pair. If a text contains only one half of a pair, Spark would
-# convert the escape to a question mark.
+# Find an escape such as \ud83d without the other half of its surrogate pair, because Spark would convert this escape to
+# a question mark.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = literal(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"

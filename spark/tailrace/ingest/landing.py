@@ -136,7 +136,10 @@ class Landing:
     def _here(
         self, records: pa.Table | LandedFiles, count: int, bad: pa.Table | None, properties: Mapping[str, str]
     ) -> LandedCounts:
-        """Prepare the commits of records and rejected records that are written by this process, without Spark."""
+        """Write an epoch's records and rejected records to data files, without Spark, and prepare their commits.
+
+        Records that are already in data files are not written again.
+        """
         self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
@@ -159,8 +162,8 @@ class Landing:
         properties = {**properties, **self.log.properties}
         self._append(good(observed.rows), self.log, properties)
         counts = observed.read()
-        # A frame can be observed only once. If another process commits to the table in the meantime, the frame is
-        # written again without being observed.
+        # Keep the frame for the case that another process commits to the table before the rows are published. The rows
+        # are then written again, from the frame without observation, because a frame can be observed only once.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
@@ -181,7 +184,8 @@ class Landing:
         try:
             append(rows, lease.branch, properties)
         except AnalysisException:
-            # A user may have renamed a column of the table while the stream was running.
+            # Try again with the table's current column names, because a user may have renamed a column while the stream
+            # was running.
             renamed = as_live(self.lake, lease.table, rows)
             if renamed.columns == rows.columns:
                 raise
@@ -207,7 +211,7 @@ class Landing:
                 self._compacting.after_commit(written.lease)
 
     def take_back_rejected(self) -> None:
-        """Remove the rejected records of an epoch that never reached the log, because that epoch will be read again."""
+        """Remove the rejected records of an epoch that is missing in the log, because the epoch will be read again."""
         if self.rejected.head.number("epoch") > self.epoch:
             go_back(self.lake, self.rejected, self.epoch)
 

@@ -50,7 +50,7 @@ class LandedPart:
 
 @dataclass(frozen=True)
 class LandingTask:
-    """A task for an executor: it reads files of a log, and writes their records to data files outside the log's table.
+    """A task for an executor: it reads files, and writes their records to data files that the log does not list yet.
 
     A task has about `part` bytes of records in memory at a time.
     """

@@ -47,7 +47,7 @@ def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
     ({'user_Id': 'userid'}, {})
     """
     there = set(names)
-    # In a log of a table's changes, the event time is not a column of the table.
+    # Leave out the event time in a log of a table's changes, because it is not a column of the table.
     columns = [column for column in log.columns if not (log.signed and column == log.event_time)]
     lacking = {_folded(column): column for column in columns if not there.intersection(log.names_of(column))}
     declared = {name for column in log.columns for name in log.names_of(column)}

@@ -139,7 +139,8 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
             if type == "string":
                 misfits.append(judging.no_string(log, name, term))
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
-    # In most records, the fields are exactly the declared columns, in the declared order.
+    # First compare the fields with the declared columns in the declared order. In most records they are equal, and the
+    # slower checks are skipped.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
     checks = [
         ("_bytes IS NULL", literal("there is no value")),
@@ -198,7 +199,7 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: B
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
     """Parse Parquet files that have the same columns."""
     file, paths = alike[0], [each.path for each in alike]
-    # Spark can read instants in nanoseconds, which pandas writes, only as numbers.
+    # Read instants in nanoseconds, which pandas writes, as numbers, because Spark can read them only in this way.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
@@ -295,8 +296,8 @@ def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank:
 def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
     """Return a reader for files that can be read together; the reader takes file names literally, not as patterns."""
     reader = spark.read.option(*_NO_PATTERN)
-    # Hadoop looks for a checksum file next to a local file, but it cannot handle the name of the checksum file if the
-    # name contains a colon.
+    # Hadoop looks for a checksum file next to a local file. If the file's name contains a colon, Hadoop cannot handle
+    # the name of the checksum file, so the search is turned off.
     return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 

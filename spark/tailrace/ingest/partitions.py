@@ -1,7 +1,8 @@
 """Find the latest times of each source partition in a bundle, from which `step.progress` computes the watermarks.
 
-One small Spark job or DuckDB query over the bundle finds all of these times. If the watermark strategy counts lags, the
-result of the query has one row for each partition and bucket of lags; otherwise, it has one row for each partition.
+One small Spark job or DuckDB query over the bundle finds all of these times. Some watermark strategies also need the
+lags of the records (how far event times are behind arrival times). For such a strategy, the result of the query has one
+row for each partition and range of lags. Otherwise, it has one row for each partition.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def latest_by_partition(
     read: BundleRecords,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> dict[str, Seen]:
-    """Return the latest times and the lags of each partition in a bundle; rejected records are ignored.
+    """Return the latest event time, the latest arrival time and the lags of each partition in a bundle.
 
-    If the bundle is an Arrow table, DuckDB queries it on `connection`.
+    Rejected records are ignored. If the bundle is an Arrow table, DuckDB queries it on `connection`.
     """
     text = _text(source, log)
     if isinstance(read, pa.Table):

@@ -117,7 +117,10 @@ def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
 
 INSTANTS_END = (BEGINNING, END_OF_TIME)
 DAYS_END = (FIRST_DAY, LAST_DAY)
-"""The range of days since 1970 that tables can store; `INSTANTS_END` is the range in microseconds since 1970."""
+"""The first and the last day that tables can store, counted from 1970.
+
+`INSTANTS_END` contains the first and the last instant that tables can store, in microseconds since 1970.
+"""
 
 
 def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:

@@ -174,7 +174,7 @@ def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
                     yield _placed(lines, place, arrived, begins), read - before
                     begins, before, whole = begins + len(lines), read, b""
             if rest and (begins or rest != BOM_UTF8):
-                # A file that contains only a byte order mark has no line.
+                # Yield the last line, unless the file contains only a byte order mark and therefore no line.
                 yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
     except (OSError, EOFError, pa.ArrowException) as error:
         raise UnplainError(path) from error

@@ -96,7 +96,7 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
     All lines are compared with the shape of the first line. The lines that do not match are compared with the shape of
     the first of these lines, and so on.
     """
-    # Arrow cannot read a line that is larger than one of Arrow's blocks.
+    # Leave to Spark the lines that are larger than one of Arrow's blocks, because Arrow cannot read such a line.
     fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
@@ -116,7 +116,8 @@ def _names(line: str | None) -> tuple[str, ...] | None:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    # The parser returns an object as a list of tuples, and a JSON list as a list without tuples.
+    # Distinguish an object from a JSON list: the parser returns an object as a list of tuples, and a JSON list as a
+    # list without tuples.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)

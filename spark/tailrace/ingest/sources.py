@@ -68,10 +68,11 @@ class Files:
         if not _exists(self.folder):
             raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
         reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
-        # With Spark's default limit of a week, Spark would silently skip files with an older modification time.
+        # Raise the maximum age of files. With the default of a week, Spark would silently skip files with an older
+        # modification time.
         reader = reader.option("maxFileAge", "36500d")
-        # If a file of an epoch has been removed in the meantime, Spark ignores this, and `inspect_files` reports the
-        # file later.
+        # Let Spark ignore a file of the epoch that has been removed in the meantime. Later, `inspect_files` reports
+        # this file.
         reader = reader.option("ignoreMissingFiles", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
@@ -89,7 +90,7 @@ _MSK = "software.amazon.msk.auth.iam"
 SECURITY: Mapping[str, Mapping[str, str]] = {
     "plaintext": {},
     "tls": {"kafka.security.protocol": "SSL"},
-    # The Java classes are in aws-msk-iam-auth, which is not one of the jars that Tailrace installs.
+    # The Java classes for IAM are in aws-msk-iam-auth, which is not one of the jars that Tailrace installs.
     "iam": {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "AWS_MSK_IAM",
@@ -137,8 +138,8 @@ class Kafka:
 
     def full(self, files: int, records: int) -> bool:
         """Return True if an epoch has about the maximum number of records, so that more records may be waiting."""
-        # Spark divides the maximum among the partitions and rounds down, so a full epoch may have fewer records than
-        # the maximum.
+        # Count an epoch as full if it has more than half of the maximum: Spark divides the maximum among the partitions
+        # and rounds down, so a full epoch may have fewer records than the maximum.
         return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
@@ -236,7 +237,7 @@ def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
     if ending == "bz2":
         return "" if start.startswith(b"BZh") else ending
     # In files with the extensions lz4 and snappy, a compressed block begins with its uncompressed length and the length
-    # of its first compressed part.
+    # of its first compressed part. Check that this part is not longer than the rest of the file.
     return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
 
 
@@ -276,7 +277,8 @@ def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Inspec
 
 
 def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:
-    # Spark writes instants as INT96, and pyarrow reads INT96 as times without a time zone.
+    # Spark writes instants as INT96. Treat INT96 columns as instants, because pyarrow reads them as times without a
+    # time zone.
     leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)

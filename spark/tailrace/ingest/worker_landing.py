@@ -1,8 +1,9 @@
 """Land an epoch's files with Python on the executors.
 
 pyarrow reads and writes plain files at a quarter of Spark's cost. Python needs only one pass over the source
-(`landing_task`); Spark needs one pass for the progress and one pass for each reader of the records. Lines that are not
-plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the whole epoch.
+(`landing_task`). Spark needs one pass to find the latest times of the records, and one pass for each reader of the
+records. Lines that are not plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the
+whole epoch.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ Spark can divide a larger file among several tasks.
 """
 
 RESTS = 16
-"""The number of epochs for which Spark is used after the executors could not land an epoch with Python.
+"""The number of epochs that Spark lands after an attempt to land an epoch with Python on the executors has failed.
 
-The executors cannot land an epoch if its files are not plain, or if the executors lack Python.
+Such an attempt fails if the epoch's files are not plain, or if the executors lack Python. After this number of epochs,
+the next attempt is made.
 """
 
 

@@ -41,8 +41,8 @@ def renew_checkpoint(
 ) -> None:
     """Rewrite a stream's checkpoint for a new query that reads only the sources of these logs.
 
-    The query continues from the end of each log. Call this function after the previous query has stopped. The rejected
-    records of an epoch that did not reach its log are removed.
+    The query continues from the end of each log. Call this function after the previous query has stopped. If an epoch's
+    rejected records were published, but the epoch was not published in its log, these rejected records are removed.
     """
     checkpoint.sources, position = len(landings), _position(landings)
     if position is None:
@@ -54,12 +54,15 @@ def renew_checkpoint(
 
 
 def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
-    """Return the position up to which the sources were read, according to the logs; None if no log has an epoch yet."""
+    """Return the position up to which the sources were read, according to the logs.
+
+    Returns None if none of the logs has an epoch yet.
+    """
     begun = [landing for landing in landings.values() if landing.epoch >= 0]
     if not begun:
         return None
-    # The logs may have different positions: separate streams may have landed the logs before, or a stream may have died
-    # between the commits of two logs.
+    # Use the log with the latest micro-batch. The logs may differ: separate streams may have landed the logs before, or
+    # a stream may have died between the commits of two logs.
     latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
     offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
     return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)

@@ -211,11 +211,11 @@ class Cutter:
         return replace(cut, bundles={**cut.bundles, **again}) if again else None
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
-        """Build an epoch without records if the control tables or the passing of time require one; otherwise, return
-        None.
+        """Build an epoch without records if new rows of the control tables or the passing of time require one.
 
-        `due` returns the next processing time, in microseconds, at which a fold may have something to do. `in_flight`
-        is True if records that a computation fed back are waiting for the next epoch; an epoch is then always built.
+        Otherwise, return None. Through the control tables, users send signals and declare partitions complete. `due`
+        returns the next processing time, in microseconds, at which a fold may have something to do. `in_flight` is True
+        if records that a computation fed back are waiting for the next epoch; an epoch is then always built.
         """
         if self.epoch < 0:
             return None

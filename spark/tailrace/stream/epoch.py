@@ -99,8 +99,11 @@ class Epoch:
         ]
 
     def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
-        """Return True if an error means that a state was lost, or that the records in memory differ from those in the
-        logs.
+        """Return True if an epoch that failed with this error may be folded from the logs instead of the records in
+        memory.
+
+        This is the case if a state was lost, if a file of a source could not be read while the epoch was folded, or if
+        the records in memory differ from those in the logs.
         """
         sources = self._cutter.sources.values()
         return isinstance(error, _CutOtherwiseError) or reads_source(error, sources) or lost_state(error)

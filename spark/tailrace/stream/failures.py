@@ -22,8 +22,8 @@ from tailrace.model.base.errors import TailraceError
 def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, Source]) -> TailraceError:
     """Convert an error of Spark or DuckDB to a Tailrace error; `leases` are the leases of the stream's logs."""
     try:
-        # A stream that has lost its lease may fail because another stream has taken over its checkpoint, even before
-        # its first epoch.
+        # Check the leases first: if another stream has taken over the lease and the checkpoint, that is the true cause
+        # of the error, even before this stream's first epoch.
         for lease in leases:
             lease.check()
     except (FencedError, CatalogError) as cause:

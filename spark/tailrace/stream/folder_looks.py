@@ -33,7 +33,7 @@ _SHARE = 100
 class FolderLooks:
     """The checks of a stream's folders, which run in a separate thread. `tell` is called once for each new finding.
 
-    The counts that the latest check found are also recorded in the commits of the logs.
+    The commits of the logs record how many changed, moved and hidden files the latest check found.
     """
 
     def __init__(
@@ -75,7 +75,10 @@ class FolderLooks:
             self._thread.join()
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the commit property with the numbers of unread files for a log; empty if all numbers are zero."""
+        """Return the commit property with the numbers of unread files for a log.
+
+        If all numbers are zero, the dict is empty.
+        """
         found = self._found.get(log)
         return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
 
@@ -101,8 +104,8 @@ class FolderLooks:
         there = list_files(self._folders[name])
         read = {plain_name(path): written for path, written in self._checkpoint.times(place).items()}
         found, named = find_changes(read, there.times), self._named[name]
-        # If records have ids, a moved file is harmless: its records are dropped as duplicates when the file is read
-        # again.
+        # If records have ids, ignore moved files: a moved file is read again, but its records are dropped as
+        # duplicates.
         moved = () if self._logs[name].id_columns else found.moved
         counts = dict(zip(UNREAD, (len(found.changed), len(moved), there.hidden), strict=True))
         news = FolderChecked(

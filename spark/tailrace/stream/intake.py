@@ -109,10 +109,10 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Entries:
-    """New rows of the control tables: signals, and instants up to which partitions are complete.
+    """New rows of the tables that control a stream: signals, and times up to which partitions are complete.
 
-    Instants are in microseconds. In `complete`, the key `None` stands for the whole log. `properties` are stored in the
-    log's commit to record that these rows were used.
+    The times are in microseconds. In `complete`, the key `None` stands for the whole log. `properties` are stored in
+    the log's commit to record that these rows were used.
     """
 
     signals: tuple[str, ...]
@@ -122,7 +122,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class News:
-    """The state of a log when no records have arrived: its progress, and the new rows of its control tables.
+    """The state of a log when no records have arrived: its progress, and the users' new rows in its control tables.
 
     `reason` is True if there is a reason for an epoch without records: the watermark advances, a signal has arrived, or
     the log becomes idle while other logs wait for it.
@@ -219,7 +219,7 @@ class Intake:
         if tried and (rows := self._rows(portion, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
-            # In this epoch, the log has no records; only other logs have records.
+            # The log has no records in this epoch. The epoch exists because other logs have records.
             nothing = self._no_records()
             return self._bundle(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
@@ -245,9 +245,7 @@ class Intake:
         return self._bundle(portion, unique.frame, entries, unique.duplicates)
 
     def _by_workers(self) -> WorkerLanding | None:
-        """Return the object that lands epochs with Python on the executors, or None if Python cannot read this
-        source.
-        """
+        """Return the object that lands epochs with Python on the executors, or None if only Spark can land this log."""
         source, log = self.source, self.log
         if not isinstance(source, Files) or source.format == "csv" or self.framed is not None:
             return None
@@ -303,7 +301,10 @@ class Intake:
         return self._of_rows(portion, unique.rows, entries, unique.duplicates)
 
     def _advanced(self, portion: Portion, records: BundleRecords) -> Entries:
-        """Update the log's progress with the records of an epoch; return the new rows of the control tables."""
+        """Update the log's progress with the records of an epoch.
+
+        Returns the new rows that users have added to the control tables.
+        """
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
             return self._advanced_by(
                 portion, latest_by_partition(self.spark, self.source, self.log, records, self._database)
@@ -311,7 +312,10 @@ class Intake:
         return self._advanced_by(portion, {})
 
     def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
-        """Update the log's progress with a summary of each partition; return the new rows of the control tables."""
+        """Update the log's progress with a summary of each partition.
+
+        Returns the new rows that users have added to the control tables.
+        """
         follows, known, now = self.log.strategy.follows_records, self.log.arrival_time is not None, _wall_clock()
         if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
@@ -347,7 +351,7 @@ class Intake:
     def news(self) -> News:
         """Find out whether there is a reason for an epoch without records.
 
-        This method does not mark rows of the control tables as used.
+        New rows that users added to the control tables are read, but they do not count as used yet.
         """
         entries = self._entries()
         # If the log has a column with arrival times, processing time follows the arrival times, and does not advance
@@ -392,8 +396,9 @@ class Intake:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
-        # In a fold, the column `_epoch` is needed only for late records, so its value can be a literal in the query
-        # here. In the query for the log's rows, Spark would have to compile a literal again in each epoch.
+        # The fold's query gets the epoch's number as a literal, because the fold needs `_epoch` only for late records.
+        # The query for the log's rows reads the number from a view: with a literal, Spark would have to compile the
+        # query again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)
         files = len(portion.files)

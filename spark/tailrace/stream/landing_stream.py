@@ -7,7 +7,7 @@ checks for failures, and starts epochs without records:
     thread       epoch 7                         epoch 8                         epoch 9
     the query's  read, land, publish the logs    read, land, publish the logs    ...
     folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
-    following                                          bring the answers up .....
+    following                                          update the answers .......
 
 Folding starts as soon as the records have been read, and its results are published after the logs have been published.
 After the logs have been published, the epoch can be folded from the logs if a process dies. The query waits if folding
@@ -94,8 +94,8 @@ class Stream:
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
-        # The lease of the first log is passed to the folds. If a fold has lost its own lease, but the stream still
-        # holds the lease of the first log, another process has taken over only this fold.
+        # Pass the lease of the first log to the folds. If a fold loses its own lease, but the stream still holds the
+        # lease of the first log, the fold can conclude that another process has taken over only this fold.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(tables_of(stage).signals for stage in stages)
@@ -121,10 +121,11 @@ class Stream:
             if stop():
                 return
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # The checkpoint manager that is set here only renames files, which takes almost no time on a local disk.
-            # With this checkpoint manager, an empty micro-batch takes half the time.
+            # Use a checkpoint manager that only renames files, which takes almost no time on a local disk. An empty
+            # micro-batch then takes half the time.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
-        # With the default value of this option, Spark would list each file of a large epoch in a separate task.
+        # Limit the number of tasks that list files. With the default limit, Spark would list each file of a large epoch
+        # in a separate task.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
         self._begin()
 
@@ -172,8 +173,8 @@ class Stream:
                     f"{'; '.join(self.lost.reasons.values())}: the other logs were read to their end, and nothing is "
                     "lost; start the stream again once it is mended"
                 )
-            # After the last records, epochs without new records are run: they apply new rows of the control tables, and
-            # process records that computations fed back.
+            # After the last records, run epochs without new records: they apply new rows that users added to the
+            # control tables, and process records that computations fed back.
             while self._last_epochs():
                 self._settle()
         return True
@@ -239,8 +240,8 @@ class Stream:
             if self._stopped or self._pausing or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # If the logs already have a micro-batch, it was landed before a crash, and its epoch has already been
-                # folded from the logs.
+                # Skip a micro-batch that the logs already have: it was landed before a crash, and its epoch has already
+                # been folded from the logs.
                 if batch_id > self.cutter.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -248,7 +249,7 @@ class Stream:
                 raise
 
     def _pulse(self) -> None:
-        """Run an epoch without records if no records arrive but time or the control tables require an epoch."""
+        """Run an epoch without records if no records arrive, but time or a new row of a control table requires one."""
         now = time.perf_counter()
         if self._once or not self._folding.idle:
             return

@@ -86,7 +86,10 @@ class SourceIdentities:
                 self._recognize(log, topic, now)
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the property with which a log's commit records its topic; empty if the topic has no id."""
+        """Return the property with which a log's commit records its topic.
+
+        If the topic has no id, the dict is empty.
+        """
         return {TOPIC: f"{self._topics[log].topic} {self._ids[log]}"} if log in self._ids else {}
 
     def check(self, log: str) -> None:

@@ -61,13 +61,13 @@ class Answering:
     def changed(self, answers: Query) -> Relation:
         """Return the parenthesized query of the records that this stage reads.
 
-        The records are computed from the previous stage's answers.
+        `answers` is the query of the previous stage's answers, from which the records are computed.
         """
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
         return bracketed(records_of_batch(self.earlier.pipeline, answers))
 
     def placed(self, source: Relation) -> Query:
-        """Return the query for a relation's records with their windows."""
+        """Return the query that assigns windows to the records of a relation."""
         return assignment.window_rows(self.pipeline, self._prepared(source))
 
     def left_out(self, source: Relation) -> Query:
@@ -80,7 +80,7 @@ class Answering:
     def _types(self) -> dict[str, str]:
         """The types of the columns that the stage's records have after its steps.
 
-        A sign column is added if records can be retracted.
+        If records can be retracted, there is one more column, the sign: it tells added records from retracted records.
         """
         return {**self.pipeline.columns, **({SIGN: "int"} if self.pipeline.log.takes_back else {})}
 
@@ -109,22 +109,24 @@ class Answering:
         return Query(" UNION ALL ".join(texts))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
-        """Return the query that computes the answers from records with windows.
+        """Return the query that computes the answers from records that have been assigned to windows.
 
-        `within` is a condition on the windows (`answers.batch_answers`).
+        `within` is a condition on the windows: only the answers of windows that meet this condition are computed
+        (`answers.batch_answers`).
         """
         return answers.batch_answers(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Return the query that computes the answers from a relation's records. The query does not count the records.
+        """Return the query that computes the answers from a relation's records.
 
-        The query computes the answers from one accumulator per window. If all accumulators fit into this process's
-        memory, this process fetches the accumulators.
+        The query computes each answer from one accumulator (the aggregated records of the answer's window), and does
+        not count the records of a window. If all accumulators fit into this process's memory, this process fetches the
+        accumulators.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # If windows merge, `within` is checked last: it can be checked only for a whole session, and an accumulator
-        # that was computed from only some of the records may cover only a part of a session.
+        # If windows merge, check `within` last, for whole sessions only: an accumulator that was computed from only
+        # some of the records may cover only a part of a session.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
         taken = self.session.brought(accumulators, types, partial(combine_partials, pipeline))
@@ -174,8 +176,9 @@ def _windows(pipeline: Pipeline) -> dict[str, str]:
 def answering(session: Session, pipeline: Pipeline) -> Answering:
     """Return the object that computes a definition's answers on the session's engine.
 
-    Input that has ended has no retractions. A caller that needs only the answers passes `pipeline.finished`, which can
-    run natively even if `pipeline` itself cannot.
+    A caller that needs only the answers passes `pipeline.finished`. This variant of the pipeline assumes that the input
+    has ended and that no record is retracted any more, so SQL may be able to compute it even if SQL cannot compute
+    `pipeline` itself.
     """
     return _ANSWERING[way(pipeline)](session, pipeline)
 
@@ -199,7 +202,7 @@ def split_records(session: Session, definition: Map, records: Relation) -> tuple
 
 
 def map_output(session: Session, definition: Map, records: Relation) -> Query:
-    """Return the query that computes a map's productions from the records of the map's log.
+    """Return the query that computes a map's output rows from the records of the map's log.
 
     Rejected records are excluded.
     """

@@ -72,9 +72,10 @@ class ProcessFollower(AnswersFollowing):
         ]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
-        """Return True if a merge fits into this process's memory.
+        """Return True if this process's memory suffices to merge the panes of the snapshots from `since` to `until`.
 
-        The size of the merge is the total size of the files with the new panes and of the files of answers.
+        The size of the merge is the total size of the files with the new panes and of the files of answers. The files
+        of answers are not counted if the merge need not read them, which is the case if `fresh` or `empty` is True.
         """
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):

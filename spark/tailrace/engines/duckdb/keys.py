@@ -1,8 +1,9 @@
 """Run a computation on DuckDB.
 
 The state of the computation's keys is a table of the database, and the step runs in Python in this process. An epoch's
-step processes only the keys that have a record or a due timer. Other keys are only scanned. The table of keys is a
-cache of the partials in the ledger. After a failure in the middle of an epoch, the table is restored from the ledger.
+step processes only the keys that have a record or a due timer. Other keys are only scanned. The ledger stores the state
+of each key in rows that are called partials, and the table of keys is a cache of these partials. After a failure in the
+middle of an epoch, the table is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ from tailrace.sql.terms import Query, Relation, quoted
 class DuckKeyState(EpochState):
     """The state of a computation's keys after an epoch.
 
-    `loop` contains the ledger rows of the records that the epoch fed back.
+    `loop` contains the ledger rows of the records that the computation has sent back to its own input in this epoch.
     """
 
     loop: pa.Table
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight in the computation's feedback loop."""
+        """The number of records in flight: the computation has fed them back to itself, but not yet processed them."""
         return int(self.loop.num_rows)
 
 
 class DuckKeys(DuckProducer):
     """The implementation of `Side` that runs computations on DuckDB. Bundles are Arrow tables.
 
-    This implementation is for small work.
+    This implementation is for amounts of data that fit into this process.
     """
 
     holds = True
@@ -162,7 +163,7 @@ class DuckKeys(DuckProducer):
 
     @cached_property
     def _touched(self) -> str:
-        """The query of the keys that have a due timer, a record in the bundle, or a record in flight."""
+        """The query of the keys that have a due timer, a record in the bundle, or a record that was fed back."""
         keys = [quoted(name) for name in self.computation.key]
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
@@ -172,7 +173,7 @@ class DuckKeys(DuckProducer):
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
-        """Register an epoch's records, its clock and the records in flight as relations.
+        """Register three relations: an epoch's records, its clock, and the records that were fed back.
 
         The relations exist for the duration of the block.
         """
@@ -191,8 +192,8 @@ class DuckKeys(DuckProducer):
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """Divide the epoch's keys into parts.
 
-        For each part, yield three tables: the states of the keys, the records of the keys, and the records in flight to
-        the keys. A part is small enough for its rows to be converted to Python objects.
+        For each part, yield three tables: the states of the keys, the records of the keys, and the records that the
+        computation has fed back to the keys. A part is small enough for its rows to be converted to Python objects.
         """
         count = touched + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
@@ -221,7 +222,7 @@ class DuckKeys(DuckProducer):
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
-    """In an epoch's ledger rows, change the kind of the productions at the positions `places` to `claimed`.
+    """In an epoch's ledger rows, change the kind of the output rows at the positions `places` to `claimed`.
 
     There are only a few such positions.
     """

@@ -19,9 +19,9 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
-"""The cache starts this number of microseconds before the earliest event time that was requested.
+"""How far the cache reaches back before the earliest event time that was requested, in microseconds.
 
-If a later request starts at a somewhat earlier event time, the cache therefore already contains the requested claims.
+If a later request starts at a somewhat earlier event time, the cache then already contains the requested claims.
 """
 
 MOST = 1_000_000

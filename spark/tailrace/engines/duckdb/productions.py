@@ -1,6 +1,6 @@
 """Run maps and joins on DuckDB.
 
-This module also defines the base class for folding a definition whose output other definitions read.
+This module also defines the base class of all DuckDB folds of definitions whose output other definitions read.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class DuckProducer:
-    """The base class for folding, on DuckDB, a definition whose output other definitions read.
+    """The base class of the DuckDB folds of definitions whose output other definitions read.
 
-    If the definition's productions are weak, the productions are not stored in the ledger. If a reader needs a weak
-    production a second time, the production is computed again.
+    The ledger stores the output rows (productions) of such a definition, unless the definition declares its productions
+    as weak. If a reader needs a weak production a second time, the production is computed again.
     """
 
     connection: Connection
@@ -79,7 +79,7 @@ class DuckProducer:
 class DuckRows(DuckProducer, RowSide[pa.Table]):
     """The base class of `DuckMap` and `DuckJoin`, which fold a stream's map or join on DuckDB.
 
-    These classes are for small work.
+    These classes are for amounts of data that fit into this process.
     """
 
     definition: Windowless
@@ -101,7 +101,7 @@ class MapExecution(Stepping):
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """Compute the rows that an epoch writes to the ledger, including the rows of rejected records."""
         if (own := self._stepped) is not None:
-            # Only the columns that decide about rejection are read to find the rejected records, so no other columns
+            # To find the rejected records, read only the columns on which the rejection depends. So no other columns
             # are copied.
             good, bad = (accepted_records(own), bracketed(rejected_records(own))) if may_fail(self.map) else (own, None)
             return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)

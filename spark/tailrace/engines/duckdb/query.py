@@ -113,7 +113,8 @@ def _parsed(query: str) -> exp.Expr | None:
     if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):
         return None
     if tree.find(exp.Join) and any(item.is_star for one in tree.find_all(exp.Select) for item in one.selects):
-        # The engines order the columns of a `*` differently if a join is by column names (`USING` or `NATURAL`).
+        # If a query joins tables by equal column names (`USING` or `NATURAL`), the two engines order the columns of a
+        # `*` differently. So queries with a join and a `*` are left to Spark.
         return None
     for place, item in enumerate(tree.selects):
         if isinstance(item, exp.Column | exp.Alias | exp.Star):

@@ -239,7 +239,7 @@ class DuckSession:
         return self.view(text)
 
     def fetched(self, text: Query) -> pa.Table:
-        """Fetch all rows of a query that returns only a few rows, such as the rows of an epoch."""
+        """Fetch all rows of a query. The query must return only a few rows, such as the rows of an epoch."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
     def _read(self, text: Query) -> pa.RecordBatchReader:

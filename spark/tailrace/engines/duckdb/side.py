@@ -35,7 +35,7 @@ from tailrace.sql.terms import Condition, Query, Relation
 class DuckSide:
     """The implementation of `Side` that runs a stage of a pipeline on DuckDB. Bundles are Arrow tables.
 
-    This implementation is for small work.
+    This implementation is for amounts of data that fit into this process.
     """
 
     direct = True
@@ -51,8 +51,8 @@ class DuckSide:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> EpochState:
-        # A backfill may have corrected the restored state. A later stage reads these corrections together with the next
-        # epoch.
+        # A backfill may have corrected the restored state. Remember the epoch, because a later stage must read these
+        # corrections together with the next epoch.
         self._restored_at = clock.epoch
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scan_table(self.connection, self.lake, self.ledger, where, snapshot) as rows:
@@ -113,7 +113,8 @@ class DuckSide:
 def execution_of(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """Create the object that executes a pipeline on DuckDB.
 
-    The step runs in SQL, in SQL after Python code has assigned windows to the records, or in Python.
+    Depending on the pipeline, the step runs in SQL, in SQL after Python code has assigned windows to the records, or in
+    Python.
     """
     return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 

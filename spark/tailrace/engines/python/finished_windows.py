@@ -1,4 +1,4 @@
-"""Compute answers and correct the states of windows with combiners that are written in Python.
+"""Use combiners that are written in Python to compute answers, and to correct the states of windows.
 
 The answers are computed for input that has ended.
 """

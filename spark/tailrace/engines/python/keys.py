@@ -1,4 +1,4 @@
-"""Advance the keys of a computation by one epoch: run the model's reference step on Arrow tables.
+"""Advance the keys of a computation by one epoch: apply the model's step, which is written in Python, to Arrow tables.
 
 The caller passes only the keys that the epoch's records, timers or fed-back records affect. All other keys stay in the
 caller's table.
@@ -42,7 +42,7 @@ _DOMAINS = {domain.value: domain for domain in Domain}
 
 
 class KeyRows(NamedTuple):
-    """The result of an epoch for some keys: the states of the remaining keys, and rows for the ledger."""
+    """The result of an epoch for some keys: the state of each key that still has a state, and rows for the ledger."""
 
     states: pa.Table
     ledger: pa.Table
@@ -66,8 +66,8 @@ class KeyStep:
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Run the step for the keys whose states are in `held`, and return the new states and the ledger rows.
 
-        `bundle` contains the new records of these keys. `loop` contains the ledger rows of records that are in flight
-        to these keys; `loop` may be None.
+        `bundle` contains the new records of these keys. `loop` contains the ledger rows of records that the computation
+        has fed back to these keys; `loop` may be None.
         """
         with no_search_for_cycles():
             # The step runs in a separate function, so the step's objects are freed before the garbage collector is
@@ -152,12 +152,12 @@ class KeyStep:
         return {name: pa.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
-        """Find three times of a key: its next due event time, its next due processing time, and the time that its
-        timers hold.
+        """Find three times of a key: its next due event time, its next due processing time, and its hold on the
+        watermark.
 
-        The third time is the earliest event time at which a timer of the key holds back the watermark that the
-        computation passes to its readers. All three times are in microseconds. A time is None if the key has no timer
-        or waiting record that determines this time.
+        The hold is the earliest event time at which a timer of the key holds back the watermark that the computation
+        passes to its readers. All three times are in microseconds. A time is None if the key has no timer or waiting
+        record that determines this time.
         """
         due: int | None = None
         wall: int | None = None
@@ -179,7 +179,8 @@ class KeyStep:
         self, keys: Sequence[Key], arrays: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
     ) -> pa.RecordBatch:
         if len(work) < len(keys):
-            # If all new records of a key are late, the key has no new state to write.
+            # If all new records of a key are late, the key's state has not changed. So no state row is written for this
+            # key.
             places = [place for place, key in enumerate(keys) if key in work]
             arrays = {name: column.take(pa.array(places, pa.int64())) for name, column in arrays.items()}
             gone, keys = [place >= left for place in places], [keys[place] for place in places]

@@ -1,4 +1,4 @@
-"""Advance open windows by one epoch: run the model's reference step on Arrow tables."""
+"""Advance open windows by one epoch: apply the model's step, which is written in Python, to Arrow tables."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ class PythonStep:
                 yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
 
     def _partials(self, before: WindowsState, after: WindowsState) -> Iterator[Row]:
-        """Yield the partials of open windows that changed, and `gone` partials for windows that were merged away."""
+        """Yield a partial (state row) for each changed open window, and a `gone` partial for each removed window.
+
+        A removed window is no longer open although it has not expired: for example, it was merged into another window.
+        """
         for key in {**before.windows, **after.windows}:
             old, new = before.windows.get(key, {}), after.windows.get(key, {})
             for window, row in new.items():

@@ -42,9 +42,9 @@ _METADATA = re.compile(
 def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str], *, bare: bool) -> None:
     """Check that a query only reads or describes the lake's tables, and calls only allowed functions.
 
-    `relations` are the names of tables and views without a namespace. If `bare` is false, the query may also contain
-    table names with a namespace. Raises `QueryError` for any other query. Raises Spark's own error for text that is not
-    SQL.
+    `relations` are the names of the tables and views that the query may contain without a namespace. If `bare` is
+    false, the query may also contain names with a namespace. Raises `QueryError` for any other query. Raises Spark's
+    own error for text that is not SQL.
     """
     jvm: Any = spark
     nodes = list(_nodes(jvm.sparkContext._gateway, jvm._jsparkSession.sessionState().sqlParser().parsePlan(query)))
@@ -114,7 +114,7 @@ def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
 
 def _is_view(lake: Lake, name: tuple[str, ...]) -> bool:
     """Return True if the catalog has a view of this name, such as a dbt view. The view's SQL text is not checked."""
-    # Some of pyiceberg's catalogs do not support views.
+    # Ignore the error of a catalog that does not support views, such as some of pyiceberg's catalogs.
     with suppress(NotImplementedError):
         return bool(lake.catalog.view_exists(name))
     return False

@@ -28,7 +28,7 @@ class Archive:
 
     @property
     def options(self) -> str:
-        """The Java options for starting with the archive, or an empty string if the archive's file does not exist."""
+        """The Java options that make Java use the archive; the text is empty if the archive's file does not exist."""
         return f'"-XX:SharedArchiveFile={self.file}" {QUIET}' if self.file.is_file() else ""
 
 

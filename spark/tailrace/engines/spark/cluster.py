@@ -117,8 +117,8 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
-                # If the query also reads tables, its rows are computed once and stored. Otherwise the rows are not
-                # stored.
+                # If the query also reads relations that are on Spark, compute its rows once and store them, so that no
+                # table is read twice. Otherwise, a view is enough.
                 kept = self._here.materialized if self._there.read_by(text) else self._here.view
                 return self._here.tallied(kept(text), counts)
             self._lend(self._here.read_by(text))

@@ -33,7 +33,10 @@ from tailrace.model.base.clock import Clock
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
-"""The maximum number of partials from Spark that are combined in one step."""
+"""The maximum number of rows from Spark that are combined in one step.
+
+The rows are records aggregated by key and window.
+"""
 
 LATE_HERE = 1_000_000
 """The maximum number of an epoch's late records for which this process writes the ledger rows."""
@@ -52,7 +55,7 @@ class DriverSide(DuckSide):
         self._added: BundleRecords | None = None
 
     def takes(self, bundle: BundleRecords, state: EpochState) -> bool:
-        """Return True if this process can take a bundle.
+        """Return True if this process, rather than the executors, can process a bundle.
 
         The number of open windows must be at most `EnginePolicy.driver_windows`. If the bundle is on Spark, at most
         `LATE_HERE` of its records may be late. If the bundle is on Spark, this method also aggregates the bundle's
@@ -64,7 +67,8 @@ class DriverSide(DuckSide):
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
-            # Arrow keeps freed memory for later use, but Arrow will not need so much memory again for a long time.
+            # Arrow keeps freed memory for later use. Release this memory, because Arrow will not need so much for a
+            # long time.
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
@@ -79,7 +83,7 @@ class DriverSide(DuckSide):
         return self.execution.summed(lambda clock: self._late_rows(bundle, state, clock))
 
     def _parts(self, bundle: BundleRecords, state: EpochState) -> Iterator[pa.Table] | None:
-        """Aggregate parts of a bundle on Spark, and fetch the resulting partials into this process.
+        """Aggregate parts of a bundle on Spark, and fetch the resulting rows (partials) into this process.
 
         Returns an iterator over tables of partials, or None if the partials are too large.
         """
@@ -92,7 +96,7 @@ class DriverSide(DuckSide):
         return (rows.slice(first, ROWS_AT_ONCE) for first in range(0, max(1, rows.num_rows), ROWS_AT_ONCE))
 
     def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
-        """Aggregate parts of the files with Python workers on the executors.
+        """Let Python workers on the executors aggregate parts of the files, and fetch the resulting rows (partials).
 
         Returns None if a task fails or the partials are too large.
         """

@@ -46,7 +46,7 @@ from tailrace.sql.terms import quoted
 class SparkEngine:
     """The engine that runs Spark. Bundles are data frames or Arrow tables.
 
-    `duck` is the DuckDB engine that does small work in this process.
+    `duck` is the DuckDB engine, which processes small amounts of data in this process.
     """
 
     def __init__(self, starting: Starting, lake: Lake, duck: DuckEngine) -> None:
@@ -81,9 +81,10 @@ class SparkEngine:
         return self.side(definition, choice)
 
     def next_side(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
-        """Return the `Side` that takes a fold's next bundle.
+        """Return the `Side` that processes a fold's next bundle.
 
-        Windows that are in the driver stay in the driver as long as they fit.
+        If the fold's windows are in the driver, they stay there as long as they fit into the driver's memory. After
+        that, they move to the executors.
         """
         if not isinstance(side, DriverSide) or side.takes(bundle, state):
             return side

@@ -1,7 +1,7 @@
 """Update the table of answers from the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
-This process makes small updates itself, with the follower that folds on DuckDB use. A large update is a MERGE statement
-on Spark.
+This process makes small updates itself, in the same way as for folds on DuckDB. A large update is a MERGE statement on
+Spark.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Follower(AnswersFollowing):
         """Merge the panes that the ledger gained between two snapshots into the table of answers.
 
         If the table has no answers yet for the windows of these panes, the new answers are only appended. The result is
-        the same as that of a MERGE.
+        the same as the result of a MERGE statement.
         """
         if self._here.small(since, until, fresh=fresh, empty=empty):
             with suppress(duckdb.OutOfMemoryException):
@@ -65,8 +65,9 @@ class Follower(AnswersFollowing):
         try:
             self._merge(view, fresh=fresh, empty=empty)
         except PySparkException as error:
-            # Another process may have replaced the answers with the answers of another generation, which has other
-            # columns.
+            # The statement may have failed because another process replaced the answers with answers of another
+            # generation, which has other columns. If the table has changed, raise `MovedError` instead of Spark's
+            # error.
             if self.lake.head(self.name).snapshot == self.branch.base:
                 raise
             raise MovedError(f"{self.name} was moved while it was merged into") from error
@@ -95,10 +96,10 @@ class Follower(AnswersFollowing):
         beside_others(lambda: self.spark.sql(merged))
 
     def _span(self, view: Relation) -> Condition | None:
-        """Return a condition that bounds the window ends of the panes, or None if there are no panes.
+        """Return a condition that limits a MERGE to the range of the panes' window ends, or None if there are no panes.
 
-        The MERGE skips files outside the bounds. The bounds are rounded to whole hours, so they seldom change. Whenever
-        the bounds change, Spark has to compile the MERGE again.
+        The MERGE skips files outside the range. The ends of the range are rounded to whole hours, so that they seldom
+        change: whenever the range changes, Spark has to compile the MERGE again.
         """
         ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
         ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()

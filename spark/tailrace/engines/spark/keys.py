@@ -1,4 +1,4 @@
-"""Run a computation on Spark. The executors run the reference step, one bucket of keys at a time (MillWheel, 4.1, 6.2).
+"""Run a computation on Spark. The executors run the step in Python, one bucket of keys at a time (MillWheel, 4.1, 6.2).
 
 A key that has neither a record nor a due timer rests, which means that an epoch does not touch the key
 (`engines.spark.executions.buckets`).
@@ -57,8 +57,9 @@ _RETURNED = "_returned"
 class SparkKeyState:
     """The state of a computation's keys between two epochs, with the clock of the last epoch.
 
-    `held` are the checkpoints that the state depends on. `loop` contains the ledger rows of the records that the epoch
-    fed back; `loop` is None for a computation without a feedback loop.
+    `held` are the checkpoints that the state depends on. `loop` contains the ledger rows of the records that the
+    computation has sent back to its own input in the last epoch; `loop` is None for a computation that sends back no
+    records.
     """
 
     frame: DataFrame
@@ -73,12 +74,15 @@ class SparkKeyState:
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight in the feedback loop."""
+        """The number of records in flight: the computation has fed them back to itself, but not yet processed them."""
         return self._flying[0]
 
     @property
     def oldest(self) -> int | None:
-        """The earliest event time of the records in flight, in microseconds, or None if no record is in flight."""
+        """The earliest event time, in microseconds, of the records that were fed back.
+
+        The value is None if no record was fed back.
+        """
         return self._flying[1]
 
     @cached_property
@@ -90,7 +94,7 @@ class SparkKeyState:
 
 
 class SparkKeys(SparkProducer):
-    """The implementation of `Side` that runs computations on Spark. This implementation is for large work.
+    """The implementation of `Side` that runs computations on Spark, for data that does not fit into this process.
 
     Bundles are data frames or Arrow tables.
     """
@@ -199,7 +203,7 @@ class SparkKeys(SparkProducer):
 
 
 def _with_loop(step: KeyStep, held: pa.Table, bundle: pa.Table) -> KeyRows:
-    """Separate the log's records in `bundle` from the records in flight, and run the step for a bucket of keys."""
+    """Split `bundle` into the log's records and the records that were fed back, and run the step for the bucket."""
     if _RETURNED not in bundle.column_names:
         return step(held, bundle, None)
     back = pc.is_valid(bundle[_RETURNED])

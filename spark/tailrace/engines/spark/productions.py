@@ -1,6 +1,6 @@
 """Run maps and joins on Spark.
 
-This module also defines the base class for folding, on Spark, a definition whose output other definitions read.
+This module also defines the base class of all Spark folds of definitions whose output other definitions read.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class SparkProducer:
-    """The base class for folding, on Spark, a definition whose output other definitions read.
+    """The base class of the Spark folds of definitions whose output other definitions read.
 
-    If the definition's productions are weak, the productions are not stored in the ledger. If a reader needs a weak
-    production a second time, the production is computed again.
+    The ledger stores the output rows (productions) of such a definition, unless the definition declares its productions
+    as weak. If a reader needs a weak production a second time, the production is computed again.
     """
 
     spark: SparkSession
@@ -67,7 +67,7 @@ class SparkProducer:
 class SparkRows(SparkProducer, RowSide[DataFrame]):
     """The base class of `SparkMap` and `SparkJoin`, which fold a stream's map or join on Spark.
 
-    These classes are for large work.
+    These classes are for amounts of data that do not fit into this process.
     """
 
     definition: Windowless

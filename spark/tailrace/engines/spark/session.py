@@ -69,7 +69,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in properties.items()},
-        # If Spark cached tables, it would not see the commits of other processes.
+        # Spark must not cache tables, because it would then not see the commits of other processes.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,
         "spark.sql.defaultCatalog": settings.catalog,
@@ -77,7 +77,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of a session. Its settings can be changed while Spark is running."""
+    """Return the configuration of a session. All of these settings can be changed while Spark is running."""
     shuffle = {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions)}
     return catalog_conf(settings) | _CONF["session"] | shuffle
 
@@ -99,8 +99,8 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
         "spark.driver.memory": settings.driver_memory,
-        # If a job's results filled the driver's heap, the job would hang for ever. With this limit, Spark refuses such
-        # large results, and the work is done in another way.
+        # If a job's results filled the driver's heap, the job would hang for ever. With this limit, Spark refuses to
+        # fetch such large results, and the caller leaves them on the executors.
         "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
@@ -144,9 +144,10 @@ path.
 """
 
 _MOST_OF_HEAP = 8
-"""The results of one job may take up at most 1 / `_MOST_OF_HEAP` of the driver's heap.
+"""The divisor that limits the results of one job.
 
-The heap contains two copies of the results, and may also contain the results of other jobs.
+The results may take up at most 1 / `_MOST_OF_HEAP` of the driver's heap. The heap contains two copies of the results,
+and may also contain the results of other jobs.
 """
 
 
@@ -250,7 +251,8 @@ def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     session = _with(builder.getOrCreate(), secret)
     session.sparkContext.setLogLevel("ERROR")
-    # For every failed query, pyspark would otherwise print the whole Java stack trace in addition to raising the error.
+    # Silence pyspark's logger. For every failed query, it would print the whole Java stack trace, in addition to the
+    # error that pyspark raises.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 

@@ -43,14 +43,17 @@ from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Condition, Relation
 
 _KINDS = 2
-"""The number of kinds of ledger rows that can have many rows in an epoch. The kinds are panes and partials."""
+"""The number of kinds of ledger rows that can have many rows in an epoch.
+
+The kinds are panes and state rows (partials).
+"""
 
 _OPEN_FILES = 24
 """The maximum number of files that one task may have open at the same time."""
 
 
 class SparkSide:
-    """The implementation of `Side` that runs a stage of a pipeline on Spark. This implementation is for large work.
+    """The implementation of `Side` that runs a pipeline's stage on Spark, for data that does not fit into this process.
 
     A bundle that is an Arrow table is converted to a data frame.
     """
@@ -83,8 +86,8 @@ class SparkSide:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
-        # A backfill may have corrected the restored state. A later stage reads these corrections together with the next
-        # epoch.
+        # A backfill may have corrected the restored state. Remember the epoch, because a later stage must read these
+        # corrections together with the next epoch.
         self._restored_at = clock.epoch
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
@@ -150,7 +153,7 @@ class SparkSide:
         if clock is None or clock.epoch - 1 != self._restored_at:
             return passed
         corrections = self._read(corrected_before(clock.epoch))
-        # If there are no corrections, the union is skipped, because otherwise Spark would plan a union in every epoch.
+        # Skip the union if there are no corrections, so that Spark need not plan it.
         return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
     def _records(self, rows: DataFrame) -> DataFrame:
@@ -168,7 +171,11 @@ class SparkSide:
 
 
 def execution_of(spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> SparkExecution:
-    """Create the object that executes a pipeline on Spark. Every pipeline that can run natively runs natively."""
+    """Create the object that executes a pipeline on Spark.
+
+    Depending on the pipeline, the step runs in SQL, in SQL after Python code has assigned windows to the records, or in
+    Python.
+    """
     return _EXECUTIONS[way(pipeline)](spark, pipeline, rest)
 
 

@@ -254,7 +254,7 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
     if logical in _LOGICAL:
         stored, found = _LOGICAL[logical]
-        # Avro's specification requires that readers ignore a logical type whose stored type is not the expected type.
+        # Ignore a logical type whose stored type is not the expected type, as Avro's specification requires.
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 

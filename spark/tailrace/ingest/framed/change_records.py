@@ -64,8 +64,8 @@ class JsonChanges:
         self.log = log
         table = {name: type for name, type in log.columns.items() if name != log.event_time}
         self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
-        # A message may contain a column under one of the column's former names. The former name is used if the current
-        # name is missing.
+        # Read each column also by its former names, because a message may contain one of them. A former name is used
+        # only if the current name is missing.
         raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
         row = pa.struct(list(raw.items()))
         change = _change(row)

@@ -169,7 +169,8 @@ def read_in_halves(
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
     """Convert a field's raw values to a column of type `type`.
 
-    Values that do not fit become null and are returned as misfits.
+    Values that do not fit become null and are returned as misfits. `name` is the column's name and `declared` is its
+    declared type; both occur in the reasons of the misfits.
     """
     if kind == NULL:
         return pa.nulls(len(values), type), {}
@@ -194,8 +195,8 @@ def _converter(kind: Kind) -> Callable[..., pa.Array]:
 
 def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(type) and pa.types.is_integer(kind.raw):
-        # Arrow requires a decimal type with enough digits for every value of the integer type, even if all values are
-        # smaller.
+        # Cast in two steps, because Arrow first requires a decimal type with enough digits for every value of the
+        # integer type, even if all values are smaller.
         return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type)
     return values.cast(type)
 
@@ -205,7 +206,7 @@ def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    # Nanoseconds are rounded down to microseconds everywhere in Tailrace; Arrow's division would round towards zero.
+    # Round nanoseconds down to microseconds, as everywhere in Tailrace. Arrow's own division would round towards zero.
     whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
     return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
 
@@ -246,7 +247,7 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
         wide[rows, 16 - length :] = digits
     little = np.ascontiguousarray(wide[:, ::-1])
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [None, pa.py_buffer(little.tobytes())])
-    # A value with more digits than the schema allows is refused, even if it would fit the column.
+    # Refuse a value with more digits than the schema allows, even if it would fit the column.
     made.validate(full=True)
     made.cast(pa.decimal128(precision, scale))
     return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type)).cast(type)

@@ -140,7 +140,8 @@ def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
     if schema.unreadable:
         return []
     if schema.descriptors:
-        # If a message type shares no field name with the log's columns, the log's messages do not have this type.
+        # Leave out message types that share no field name with the log's columns: the log's messages do not have these
+        # types.
         return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
     with suppress(UnreadableSchemaError):
         avro = AvroSchema(schema.registered)
@@ -174,7 +175,7 @@ def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
     For a rejected message, the result has a row with the message's bytes and the error.
     """
-    # There may be more than one chunk, because the offsets in an Arrow chunk have 32 bits.
+    # Read each chunk separately. There may be more than one chunk, because the offsets in an Arrow chunk have 32 bits.
     chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
     return pa.concat_tables([schema_of(log).empty_table(), *(_of_chunk(log, schemas, one) for one in chunks)])
 

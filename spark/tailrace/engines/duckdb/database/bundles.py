@@ -86,7 +86,8 @@ class RememberedRows:
         with register(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
-            # There are many remembered ids but few repeated ids, so the remembered ids are scanned only once.
+            # There are many remembered ids, but few of them are repeated in a bundle. So scan the remembered ids only
+            # once, and put the repeated ids into a temporary table.
             known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
             if self._any(f"FROM {again}") or self._any(twice):

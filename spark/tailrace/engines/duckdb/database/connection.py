@@ -66,9 +66,9 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a new database in memory, with a spill folder that is removed together with the database.
 
-    The database computes on `threads` threads, or on one thread per core if `threads` is None. For small work, several
-    threads lose more time by waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but at least
-    `LEAST`. The spill folder is in `TAILRACE_SCRATCH`. All connections show instants in UTC.
+    The database computes on `threads` threads, or on one thread per core if `threads` is None. If there is little data,
+    several threads lose more time by waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but
+    at least `LEAST`. The spill folder is in `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
     # DuckDB creates the folder when it first spills, and removes the folder together with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]

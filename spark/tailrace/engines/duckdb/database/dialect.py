@@ -98,7 +98,8 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
-    # The parser turns each CAST of Spark's dialect into a TryCast node. Only a node for TRY_CAST is marked as safe.
+    # The parser turns each CAST of Spark's dialect into a TryCast node, too. Only a node that was written as TRY_CAST
+    # is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)
 
 
@@ -123,7 +124,7 @@ def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
 
 
 def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule for an arithmetic operation whose result is null if the result does not fit the result type."""
+    """Return the rule for an arithmetic operation that yields null if the exact result does not fit the result type."""
 
     def written(node: exp.Expression) -> exp.Expression:
         made = kind(this=exp.paren(node.this, copy=False), expression=exp.paren(node.expression, copy=False))

@@ -80,7 +80,7 @@ def _selects(tree: exp.Expr) -> list[exp.Select]:
 
 
 _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "offset")
-"""The clauses that make a query's rows depend on each other or on another query."""
+"""The clauses of a SELECT query that make a row of the result depend on other rows or on another query."""
 
 
 def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:

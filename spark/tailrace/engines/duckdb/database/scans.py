@@ -91,7 +91,7 @@ def scan_files(
 
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
-    """Read the rows of files that DuckDB cannot read itself, batch by batch."""
+    """Read the files that DuckDB itself cannot read, and return their rows, batch by batch if possible."""
     columns = table.schema() if has_grown(table, scan.projection()) else scan.projection()
     arrow: pa.Schema = columns.as_arrow()
     if not tasks:
@@ -103,7 +103,7 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
 def _batches(
     table: Table, scan: Scan, task: FileScanTask, columns: Schema, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Read the columns `columns` of one file, directly if possible and otherwise with pyiceberg."""
+    """Read the columns `columns` of one file: with pyarrow directly if that is possible, otherwise with pyiceberg."""
     found = None if task.delete_files else batches_as_written(table.io, columns, task.file)
     if found is not None:
         yield from found

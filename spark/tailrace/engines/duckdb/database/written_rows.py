@@ -1,7 +1,4 @@
-"""Write rows to files that a table does not list yet, a few files at a time.
-
-Only the rows of a few files are in memory at a time.
-"""
+"""Write rows to files that a table does not list yet. Only the rows of a few files are in memory at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +32,8 @@ def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, t
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
     if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
-        # Each file's rows are split by partition, so rows from the same range of time must be adjacent.
+        # Sort the rows by time. Each file's rows are split by partition, so rows from the same range of time must be
+        # adjacent.
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
 
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:

@@ -1,9 +1,9 @@
 """The base class for advancing a pipeline's open windows on DuckDB.
 
 Bundles are Arrow tables, and the open windows are a table of the database. In each epoch, the rules for windows are
-applied only to windows that the epoch's records or clock affect; other windows are only scanned. The table of open
-windows is a cache of the partials in the ledger. After a failure in the middle of an epoch, the table is restored from
-the ledger.
+applied only to windows that the epoch's records or clock affect; other windows are only scanned. The ledger stores the
+state of each open window in rows that are called partials, and the table of open windows is a cache of these partials.
+After a failure in the middle of an epoch, the table is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DuckExecution(Stepping):
     """The base class of executions on DuckDB. An execution runs the steps of one pipeline on a DuckDB connection.
 
     A subclass advances the pipeline's open windows by an epoch. `steps` is a function that runs the definition's steps
-    on a bundle if DuckDB cannot run them (`sql.records.selections.needs_spark`).
+    on a bundle. It is needed only if DuckDB itself cannot run the steps (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -74,7 +74,10 @@ class DuckExecution(Stepping):
         return EpochState(None, generation)
 
     def restore(self, ledger: Relation, clock: Clock, generation: int) -> EpochState:
-        """Restore the state as it was after the epoch of `clock`. `ledger` is a relation of a ledger's partials."""
+        """Restore the state as it was after the epoch of `clock`.
+
+        `ledger` is a relation of a ledger's partials, the rows that store the states of open windows.
+        """
         names = self._names
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
@@ -112,7 +115,8 @@ class DuckExecution(Stepping):
     def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         """Return the next processing time, in microseconds, at which an open window may fire without a new record.
 
-        Returns None if no open window can fire without a new record.
+        Returns None if no open window can fire without a new record. `periods` and `delays` are the periods and delays
+        of the pipeline's trigger.
         """
         if state.clock is None:
             return None

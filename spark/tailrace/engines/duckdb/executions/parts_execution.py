@@ -1,8 +1,7 @@
-"""Run a definition's step on DuckDB for a bundle whose records are on executors, which aggregate each part of the
-bundle.
+"""Run a definition's step on DuckDB for a bundle on executors, after the executors have aggregated its parts.
 
-The records are the largest data of an epoch. Only the records' partials, one row per key and window, are sent to this
-process.
+The records are the largest data of an epoch, and they stay on the executors. Only the results of the aggregation, which
+are called partials, are sent to this process, with one row per key and window.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ _SHARE = Relation("tailrace_share")
 
 
 class PartsExecution(SqlExecution):
-    """The execution of the step in SQL. Its input are the partials that were aggregated from the parts of a bundle.
+    """Executes a definition's step in SQL, for a bundle whose parts have been aggregated by executors.
 
-    `PartsExecution` also accepts bundles that are in this process. `records` is the name by which the queries read a
-    part's records. `windowed_by` are the columns that identify a window.
+    The input of the step are the results of this aggregation, which are called partials. `PartsExecution` also accepts
+    bundles that are in this process. `records` is the name by which the queries read a part's records. `windowed_by`
+    are the columns that identify a window.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
@@ -42,22 +42,22 @@ class PartsExecution(SqlExecution):
 
     @property
     def adds_up(self) -> bool:
-        """True if the step needs only the partials of the log's records, not the records themselves.
+        """True if the step needs only partials (records aggregated by key and window), not the records themselves.
 
-        The partials are not enough if the definition's steps change the records, or if a finished trigger refuses
-        records one by one.
+        The partials are not enough in two cases: the definition's steps change the records, or a window accepts no
+        records after its trigger has finished (`finishing="close"`), so that each record must be checked.
         """
         return not self.pipeline.each and self.pipeline.finishing != "close"
 
     def adding(self, state: EpochState) -> Query:
-        """Return the query that aggregates one part of a bundle to partials.
+        """Return the query that aggregates one part of a bundle to partials, with one row per key and window.
 
         `state` is the state before the bundle's epoch.
         """
         return self._of_part(state, clock_before(state)).partials
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
-        """Return the schema of the partials that are aggregated from records with the schema `records`."""
+        """Return the schema of the partials into which records with the schema `records` are aggregated."""
         self.connection.register(self.records, records.empty_table())
         try:
             return self.connection.execute(in_duckdb(self.adding(EpochState(None, 0)))).to_arrow_table().schema
@@ -74,11 +74,12 @@ class PartsExecution(SqlExecution):
         return EpochTexts(self.pipeline, {"bundle": self.records, "clock": row}, in_process=True)
 
     def put_together(self, shares: Iterable[pa.Table]) -> int:
-        """Collect the partials of all parts in the table that the step reads, and return the table's number of rows.
+        """Collect the partials (aggregated records) of all parts in the table that the step reads.
 
-        The partials arrive in shares, and no window is in more than one share. The first share may be empty. Grouping a
-        share needs several times as much memory as the result, so the shares are grouped one after another. If windows
-        merge, this method does not group the partials, because the step groups them.
+        Returns the table's number of rows. The partials arrive in shares, and no window is in more than one share. The
+        first share may be empty. Grouping a share needs several times as much memory as the result, so the shares are
+        grouped one after another. If windows merge, this method does not group the partials, because the step groups
+        them.
         """
         name = self._names["partials"]
         text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
@@ -89,9 +90,9 @@ class PartsExecution(SqlExecution):
         return self._count(name)
 
     def count_late(self, state: EpochState) -> int | None:
-        """Return the number of late records, which are the records in the partials of expired windows.
+        """Return the number of late records: the records that were aggregated to partials of windows that have expired.
 
-        Returns None for windows that merge: their partials do not show which records are late.
+        Returns None for windows that merge, because their partials do not show which records are late.
         """
         if self._by_key:
             return None

@@ -46,8 +46,8 @@ class DuckBundle:
 class Stepping:
     """The base of classes that run a definition's steps on a DuckDB connection and compute ledger rows.
 
-    `steps` is a function that runs the steps on a bundle if DuckDB cannot run them
-    (`sql.records.selections.needs_spark`).
+    `steps` is a function that runs the definition's steps on a bundle. It is needed only if DuckDB itself cannot run
+    the steps (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:

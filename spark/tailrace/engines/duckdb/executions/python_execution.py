@@ -1,4 +1,4 @@
-"""Run the reference step, which is written in Python, on DuckDB's tables.
+"""Run the reference step, the rules for windows written in Python, on DuckDB's tables.
 
 The reference step is needed for definitions with code that SQL cannot call.
 """
@@ -22,7 +22,7 @@ from tailrace.sql.terms import Query, quoted
 
 
 class PythonExecution(DuckExecution):
-    """The execution that runs the reference step in this process.
+    """The execution that applies the rules for windows in Python, in this process (the reference step).
 
     This execution is for pipelines with user-defined combiners, or with user-defined windows that merge.
     """

@@ -21,7 +21,10 @@ from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query
 
 MANY = 100_000
-"""If an epoch affects at least this many windows, the step does not compute all ledger rows at once."""
+"""The minimum number of windows that a large epoch affects.
+
+In a large epoch, the step does not compute all ledger rows at once, which saves memory.
+"""
 
 
 def clock_before(state: EpochState) -> Clock:
@@ -33,7 +36,7 @@ def clock_before(state: EpochState) -> Clock:
 
 
 class SqlExecution(DuckExecution):
-    """The execution of a definition's step in SQL."""
+    """Executes a definition's step entirely in SQL."""
 
     _kind = "TABLE"
 
@@ -47,9 +50,9 @@ class SqlExecution(DuckExecution):
         return DuckBundle(taken.records, taken.rejected, self._closest(), late)
 
     def add_up(self, bundle: pa.Table, state: EpochState) -> tuple[pa.Table, bool]:
-        """Return the partials of a bundle, and a boolean that is true if some of the bundle's records are late.
+        """Aggregate a bundle's records by key and window. Return the result and a boolean.
 
-        `state` is the state before the bundle's epoch.
+        The boolean is true if some of the bundle's records are late. `state` is the state before the bundle's epoch.
         """
         taken = self.consume(bundle, state)
         try:
@@ -69,8 +72,9 @@ class SqlExecution(DuckExecution):
         with in_one_transaction(self.connection):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
             later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
-            # A table of many transitions would need more memory than all other data. If windows do not merge, the
-            # transitions are then a view, which computes them again for each query.
+            # A table of the windows' transitions in a large epoch would need more memory than all other data. So for a
+            # large epoch, the transitions are a view, which computes them again for each query. If windows merge, the
+            # transitions are always a table.
             kind = "VIEW" if later and not self._by_key else "TABLE"
             if kind != self._kind:
                 execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")
@@ -92,7 +96,8 @@ class SqlExecution(DuckExecution):
 
     def _late(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> pa.Table:
         """Return the ledger rows of the records that are late in an epoch."""
-        # If windows merge, partials do not show whether some records are late.
+        # Skip the query for late records if certainly no record is late. The partials cannot prove this if windows
+        # merge.
         if bundle.late is None or not may_be_late(self.pipeline, bundle.closest, state.clock):
             return self.schema.empty_table()
         return self._typed(bundle.late(clock))
@@ -110,7 +115,7 @@ class SqlExecution(DuckExecution):
 
 
 class AssignedExecution(SqlExecution):
-    """The execution of the step in SQL after user-defined code has assigned windows to each record.
+    """Executes a definition's step in SQL, after user-defined code has assigned windows to each record.
 
     The code is called once per record. Windows that merge do not use this execution, because user-defined code may
     define its own rule for merging windows.
@@ -129,7 +134,8 @@ class AssignedExecution(SqlExecution):
         placed = records.append_column(WINDOWS, windows)
         if reasons.null_count == len(reasons):
             return replace(bundle, records=placed)
-        # The ledger stores only a rejected record's event time, its position in its source, and the reason.
+        # Select only the columns that the ledger stores for a rejected record: its event time, its position in its
+        # source, and the reason.
         place = [self.pipeline.log.event_time, *PLACE]
         bad = records.select(place).append_column(FAILED, reasons).filter(reasons.is_valid())
         others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]

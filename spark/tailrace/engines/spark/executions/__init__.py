@@ -1,1 +1,1 @@
-"""Advance open windows by one epoch on Spark, either entirely in SQL or with the reference step in Python."""
+"""Advance open windows by one epoch on Spark, either entirely in SQL or with the model's step in Python."""

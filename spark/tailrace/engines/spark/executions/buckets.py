@@ -50,9 +50,9 @@ def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
 def split_state(
     state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: Condition
 ) -> tuple[DataFrame, DataFrame]:
-    """Split the rows of a state into the rows that an epoch touches and the rows that rest.
+    """Split the rows of a state into the rows that an epoch may change and the rows that rest (stay as they are).
 
-    `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition under which an epoch touches a
+    `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition under which an epoch may change a
     row whose key has no record. The condition refers to the columns of the state and of `clock`, which has one row.
     """
     own = [quoted(name) for name in state.columns]
@@ -79,7 +79,8 @@ class BucketStep:
     ) -> DataFrame:
         """Call a function on each bucket's state and records, and return the results as one data frame.
 
-        If `resting` is given, the rows of `resting`, which are resting state, are appended to the frame.
+        If `resting` is given, its rows are appended to the frame unchanged. These rows are the part of the state that
+        the epoch does not touch.
         """
         schema = to_arrow_schema(self._schema)
 
@@ -91,7 +92,8 @@ class BucketStep:
         if resting is None:
             return made
         rests, nothing = F.struct(*map(quoted, self._state.fieldNames())), F.lit(None).cast(self._ledger)
-        # The partitions of the resting rows are merged; otherwise the number of partitions would grow with each epoch.
+        # Merge the partitions of the resting rows, which the epoch does not touch. Otherwise, the number of partitions
+        # would grow with each epoch.
         few = resting.coalesce(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
         return made.unionAll(few.select(rests.alias("state"), nothing.alias("ledger")))
 

@@ -1,8 +1,8 @@
 """The base class of all executions on Spark, which compute an epoch's ledger rows and next state.
 
 The input of an epoch is a bundle and the open windows. The open windows are a data frame with the state columns of
-`model.step.transition`. All executions use the same columns, so every execution can restore its state from the partials
-in a ledger.
+`model.step.transition`. All executions use the same columns. So every execution can restore its state from the ledger,
+whichever execution wrote the state rows.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class BundlePartials:
 
     `closest` is the end time of the first window and `furthest` is the end time of the last window, in microseconds.
     Both are None if the bundle is empty or the execution does not need these times. `rejected` are the records that a
-    step rejected. `held` are the checkpoints that the data frames depend on. `reach` describes which resting windows
-    the partials can touch; `reach` is None if no window rests. `count` is the number of partials, or 0 if they were not
-    counted. `records` is the number of records in the bundle, or None if it is unknown. `late` is true if some records
-    are late, and None if this is unknown.
+    step rejected. `held` are the checkpoints that the data frames depend on. `reach` limits the search for resting
+    windows (open windows in files) that the partials can change; it is None if no window rests. `count` is the number
+    of partials, or 0 if they were not counted. `records` is the number of records in the bundle, or None if it is
+    unknown. `late` is true if some records are late, and None if this is unknown.
     """
 
     partials: DataFrame
@@ -63,10 +63,10 @@ class BundlePartials:
 class SparkResult:
     """The result of an epoch: the ledger rows, which are computed when they are written, and the state after the epoch.
 
-    `partials` is the number of partials from which the rows are computed, or 0 if the partials were not counted. There
-    are at least as many rows as partials. `ends` contains the end times of the first and the last window in the rows,
-    in microseconds. `most` is an upper bound on the number of windows and late records in the rows. `ends` and `most`
-    may be None, which means that they are unknown.
+    The ledger rows are computed from partials (the records aggregated by key and window). `partials` is the number of
+    partials, or 0 if they were not counted. There are at least as many ledger rows as partials. `ends` contains the end
+    times of the first and the last window in the ledger rows, in microseconds. `most` is an upper bound on the number
+    of windows and late records in the ledger rows. `ends` and `most` may be None, which means that they are unknown.
     """
 
     rows: DataFrame
@@ -98,13 +98,14 @@ class SparkExecution:
     def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
         """Restore the state as it was after the epoch of `clock`.
 
-        `ledger` contains a ledger's rows, among them at most `partials` partials.
+        `ledger` contains a ledger's rows. At most `partials` of these rows are partials, which store the states of
+        windows.
         """
         self.rest.begin()
         text = partial(self.rows.within_reach, watermark=clock.watermark)
         if partials > self.rest.most:
-            # The partials are divided into parts, each small enough for one task. All partials of a window are in the
-            # same part.
+            # Divide the partials (state rows) into parts that are small enough for one task. All partials of a window
+            # are in the same part.
             spread = self.rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
             return self.rest.restored(query_frame(self.spark, spread, text), clock, generation, partials)
         windows, count = checkpoint(query_frame(self.spark, ledger, text), F.lit(True), eager=True)
@@ -114,8 +115,8 @@ class SparkExecution:
         """Prepare a bundle for the step.
 
         The bundle must contain the log's columns and each record's position in its source. The bundle of a later stage
-        must also contain each record's sign. `files` are log files that contain exactly the records of the bundle, or
-        None if there are no such files.
+        must also contain each record's sign, which tells added records from retracted records. `files` are log files
+        that contain exactly the records of the bundle, or None if there are no such files.
         """
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """The native execution. An epoch is two Spark jobs, and no Python code is called per record or per window.
 
 The first job aggregates the bundle to partials. The second job applies the partials and the clock to the open windows;
-its results are the ledger rows and the next state. The state and the transitions are checkpointed on the executors, so
-query plans do not grow with the number of epochs.
+its results are the ledger rows and the next state. The state and the transitions (the old and new state of each
+affected window) are checkpointed on the executors, so query plans do not grow with the number of epochs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Native(SparkExecution):
         self._texts = EpochTexts(pipeline, self._views, in_process=False)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
-        """Aggregate a bundle to partials.
+        """Aggregate a bundle to partials, with one row per key and window.
 
         The bundle must contain the log's columns and each record's position in its source.
         """
@@ -69,7 +69,10 @@ class Native(SparkExecution):
         return BundlePartials(partials, closest, furthest, prepared.rejected, (partials, *prepared.held), reach, count)
 
     def consume_here(self, bundle: pa.Table, state: OpenWindows, here: SqlExecution) -> BundlePartials:
-        """Aggregate a small bundle in this process, because Spark would need more time to plan the query."""
+        """Aggregate a small bundle in this process.
+
+        Spark would take longer, because it would first have to plan the query.
+        """
         schema = self._partial_schema(bundle, state)
         rows, late = here.add_up(bundle, EpochState(state.clock, state.generation))
         if late or self.pipeline.finishing == "close":
@@ -88,7 +91,8 @@ class Native(SparkExecution):
     def adds_up_here(self, state: OpenWindows) -> bool:
         """Return True if this process may aggregate a bundle.
 
-        This is allowed if no window rests and SQL assigns the log's own records to windows.
+        Two conditions must be met: all open windows are in memory (none rests in files), and SQL assigns the log's own
+        records to windows.
         """
         return self._by_sql and self.rest.settled(state).resting is None
 
@@ -98,7 +102,7 @@ class Native(SparkExecution):
         return not self.pipeline.each
 
     def _partial_schema(self, bundle: pa.Table, state: OpenWindows) -> pa.Schema:
-        """Return the columns and types that partials have on Spark."""
+        """Return the columns and types that partials (records aggregated by key and window) have on Spark."""
         if self._schema is None:
             frame_of(self.spark, bundle.slice(0, 0)).createOrReplaceTempView(self._views["bundle"])
             self._clock_before(state)
@@ -108,17 +112,18 @@ class Native(SparkExecution):
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
     ) -> tuple[DataFrame, dict[str, Any]]:
-        """Compute a bundle's partials, with Python workers on the executors if possible.
+        """Aggregate a bundle by key and window, if possible with Python workers on the executors.
 
-        Returns the partials, and the values of `aggregates` over the partials.
+        Returns the resulting rows (partials), and the values of `aggregates` over these rows.
         """
 
         def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
             observed = ObservedCounts(frame, *aggregates)
             return observed.rows.localCheckpoint(storageLevel=storage_level(rows)), observed.read()
 
-        # Python workers read the log files, which do not contain the records that steps produce. If windows merge, each
-        # record has to be compared with the watermark before the record's window is merged.
+        # Python workers read the log files. So they cannot be used if the definition has steps, because the files do
+        # not contain the steps' results. They cannot be used either if windows merge, because each record has to be
+        # compared with the watermark before the record's window is merged.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
             schema = to_arrow_schema(by_spark.schema)
             parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
@@ -164,7 +169,8 @@ class Native(SparkExecution):
             return None
         there = 0 if state.count is None else state.count()
         if self._any_late(state, bundle) or self.pipeline.finishing == "close":
-            # Each late record is counted once for each of its windows.
+            # A late record is counted once for each of its windows. If windows merge, each record has one window.
+            # Otherwise a record may have many windows, so no bound is known.
             return there + bundle.count + bundle.records if self.pipeline.where.merges else None
         return there + bundle.count
 
@@ -188,7 +194,7 @@ def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
 
 
 class Assigned(Native):
-    """The execution that runs the step in SQL after user-defined code has assigned windows to each record.
+    """Executes a definition's step in SQL, after user-defined code has assigned windows to each record.
 
     The code is called once per record. Windows that merge do not use this execution, because user-defined code may
     define its own rule for merging windows.
@@ -203,8 +209,8 @@ class Assigned(Native):
         where = keep_clause(pipeline)
         records = query_frame(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
-        # Two queries read the result: one query computes the partials, and the other query computes the late records.
-        # The result is checkpointed, so the code is called only once per record.
+        # Two queries read the result: one query aggregates the records, and the other query finds the late records. The
+        # result is checkpointed, so the code is called only once per record.
         placed = records.mapInArrow(over_batches(assigning_calls(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
         place = [pipeline.log.event_time, *PLACE, FAILED]

@@ -35,7 +35,7 @@ class OpenWindows:
     ends: Callable[[], tuple[int, int] | None] | None = None
 
     def open(self) -> int:
-        """Return the number of open windows, including resting windows. The windows must have been computed."""
+        """Return the number of open windows in memory and in files. The windows must have been computed."""
         assert self.count is not None
         return self.count() + (0 if self.resting is None else self.resting.count())
 
@@ -82,7 +82,8 @@ _asking: dict[int, tuple[int, str]] = {}
 _lock = Lock()
 """The lock for `_asking`.
 
-For each session, `_asking` contains the number of open blocks, and the value of Spark's setting before the first block.
+For each session, `_asking` contains the number of `without_constraints` blocks that are running, and the value of
+Spark's setting before the first of these blocks.
 """
 
 
@@ -112,7 +113,11 @@ class Remaining:
 
 
 MANY = 200_000
-"""From this number of rows per epoch on, the methods for many rows are faster than the methods for few rows."""
+"""The minimum number of rows of a large epoch.
+
+In a large epoch, checkpoints are stored on disk, and Spark writes the ledger rows. In a small epoch, this process
+writes the ledger rows.
+"""
 
 
 def storage_level(rows: int) -> StorageLevel:

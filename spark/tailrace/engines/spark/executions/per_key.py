@@ -1,6 +1,6 @@
-"""The `python` execution: the executors run the reference step itself, for definitions that SQL cannot express.
+"""The `python` execution: the executors apply the rules for windows in Python, for definitions that SQL cannot express.
 
-If there are many windows, the windows that an epoch does not touch rest: Python does not process them
+If there are many windows, Python does not process the windows that an epoch does not touch
 (`engines.spark.executions.buckets`). The result contains the ledger rows and the windows that stay open. The result's
 columns are the same as in the native execution, so tables, restarts and backfills work in the same way for both
 executions.
@@ -28,14 +28,14 @@ from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, quoted
 
 FEW = 20_000
-"""If there are at least this many open windows, an epoch first determines which windows may rest.
+"""The minimum number of open windows for which an epoch first determines which windows it can leave as they are.
 
-For fewer open windows, it is faster to run the step on all windows than to find the windows that may rest.
+With fewer open windows, it is faster to run the step on all windows than to determine this.
 """
 
 
 class PerKey(SparkExecution):
-    """The execution that runs the reference step in the Spark session's Python workers."""
+    """The execution that applies the rules for windows in Python workers of the Spark session (the reference step)."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)
@@ -72,9 +72,9 @@ class PerKey(SparkExecution):
         return SparkResult(self._with_rejected(rows, bundle, clock), onward)
 
     def _keys(self, state: OpenWindows, bundle: BundlePartials) -> tuple[DataFrame, Reach | None]:
-        """Return the distinct keys of a bundle's records, and the `Reach` of these keys.
+        """Return the distinct keys of a bundle's records, and bounds on the resting windows of these keys (`Reach`).
 
-        The `Reach` is None if no window rests.
+        The `Reach` is None if all open windows are in memory, so that no window rests in files.
         """
         keys = keys_of(bundle.partials, self.pipeline.key)
         if not (reaching := self.rest.reaching(state, windows=False)):

@@ -54,8 +54,8 @@ def hold_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[Da
     One query reads the accepted records, and the other query reads the rejected records. Returns the data frame that
     both queries read, and the frame's checkpoints.
 
-    The frame is checkpointed if a step is a Python function. Steps in SQL are not checkpointed: each of the two queries
-    computes the columns that it needs.
+    The frame is checkpointed if a step is a Python function. If all steps are in SQL, there is no checkpoint, because
+    each of the two queries then computes only the columns that it needs.
     """
     if not any(isinstance(one, Each) for one in definition.each):
         return frame, ()

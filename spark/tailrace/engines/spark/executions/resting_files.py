@@ -1,4 +1,4 @@
-"""Keep resting windows in files of the lake, so executors hold only the windows that an epoch touches.
+"""Keep resting windows (open windows that an epoch does not touch) in files of the lake, and not on executors.
 
 The files belong to an Iceberg table next to the ledger. The table is partitioned into buckets by a hash of the key, and
 each file is sorted by the windows' end times. An epoch reads only the buckets of its keys. From these buckets it reads
@@ -48,7 +48,7 @@ If buckets contain more than four times as many windows on average, all windows 
 FEWEST, MOST = 4, 64
 """The minimum and the maximum number of buckets in a table.
 
-The set of buckets that an epoch needs is represented by the bits of a 64-bit number.
+The set of buckets that an epoch needs is represented by the bits of a 64-bit number, so there are at most 64 buckets.
 """
 
 FEW = 1_000_000
@@ -84,7 +84,7 @@ class RestingState:
     counts: tuple[Callable[[], int], ...] = ()
 
     def count(self) -> int:
-        """Return the number of resting windows."""
+        """Return the number of resting windows, which are open windows in files."""
         return self.rows - self.gone()
 
     def gone(self) -> int:
@@ -92,7 +92,7 @@ class RestingState:
         return sum(count() for count in self.counts)
 
     def less(self, taken: DataFrame, count: Callable[[], int]) -> RestingState:
-        """Return the resting windows without the windows in the frame `taken`.
+        """Return the resting windows except the windows in the frame `taken`, which an epoch takes out of the files.
 
         `count` is a function that returns the number of windows in `taken`.
         """
@@ -103,9 +103,10 @@ class RestingState:
 class Reach:
     """Bounds on the windows that an epoch's records can touch.
 
-    `records` is the number of records. `buckets` has one bit for each bucket that contains a key of the records. The
-    other fields are the earliest start, the earliest end and the latest end of the records' windows. These fields are
-    None if the records have not been assigned to windows yet.
+    `records` is the number of rows from which the bounds were computed: partials of the records, or keys. `buckets` has
+    one bit for each bucket that contains a key of the records. The other fields are the earliest start, the earliest
+    end and the latest end of the records' windows. These fields are None if the records have not been assigned to
+    windows yet.
     """
 
     records: int
@@ -116,7 +117,10 @@ class Reach:
 
 
 class RestingFiles:
-    """The tables that contain the resting windows of one fold. Only the newest table is in use."""
+    """The tables in whose files the open windows of one fold rest while no epoch touches them.
+
+    Only the newest table is in use.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, kind: str) -> None:
         """Initialize without creating a table.
@@ -175,7 +179,10 @@ class RestingFiles:
         return rows.selectExpr(*map(quoted, self._types))
 
     def reach(self, resting: RestingState, *, windows: bool) -> tuple[Column, ...]:
-        """Return the aggregates that compute a `Reach` from an epoch's records or from the records' keys."""
+        """Return the aggregates that compute a `Reach` from an epoch's partials, or from the keys of its records.
+
+        If `windows` is false, the rows are keys, and the bounds on the times of windows are left out.
+        """
         bits = f"BIT_OR(SHIFTLEFT(1L, {self._bucket(resting.buckets)}))"
         found = [F.count(F.lit(1)).alias("records"), F.expr(bits).alias("buckets")]
         if windows:
@@ -195,8 +202,9 @@ class RestingFiles:
     ) -> DataFrame:
         """Return the snapshot's windows that `records` touch or the clock changes.
 
-        The result also includes such windows that were already taken out. The clock changes no window that ends at
-        `until` or later. If `until` is None, the clock may change any window.
+        The result may contain windows that earlier epochs have already taken out of the files. The clock changes no
+        window that ends at `until` or later. If `until` is None, the clock may change any window. If `by_key` is true,
+        a record touches all windows of its key.
         """
         parts, pipeline = [], self.pipeline
         soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
@@ -232,9 +240,9 @@ class RestingFiles:
         self._drop(self._tables)
 
     def drop_others(self) -> None:
-        """Drop the tables of earlier streams of this definition.
+        """Drop the tables that earlier streams of this definition have left behind.
 
-        This stream's lease has fenced off the earlier streams.
+        This stream holds the lease, so no earlier stream can write to these tables any more.
         """
         mine = re.compile(rf"{re.escape(self._prefix)}[0-9a-f]{{8}}")
         for table in self.lake.tables:
@@ -245,7 +253,8 @@ class RestingFiles:
         for table in list(tables):
             self._tables.remove(table)
             with suppress(LakeError):
-                # Maintenance may already have removed the table, if the stream made no progress for a long time.
+                # Ignore the error if the table does not exist: maintenance removes the table if the stream makes no
+                # progress for long.
                 self.lake.drop(table)
 
     @property
@@ -323,8 +332,9 @@ class RestingFiles:
         if reach.last_end is None:
             return ALWAYS
         if self.pipeline.where.merges:
-            # Open windows of a key do not overlap each other. If a record merges an open window into a larger window,
-            # the open window therefore overlaps the window of some record.
+            # Select the windows that overlap the range of the records' windows. This is sufficient: the open windows of
+            # a key do not overlap each other, so an open window that a record merges into a larger window overlaps the
+            # window of some record.
             return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
         return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
 

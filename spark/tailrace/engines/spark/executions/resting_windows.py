@@ -28,17 +28,17 @@ from tailrace.sql.epoch.ledger_rows import state_types
 from tailrace.sql.epoch.touched_windows import changed_by_clock
 
 FRAMES = 16
-"""The number of data frames that are combined into one data frame.
+"""If there are at least this many data frames of windows in memory, they are combined into a single data frame.
 
-Before the data frames are combined, each data frame contains the windows that one epoch took out of the files.
+Each of these data frames contains the windows that one epoch took out of the files.
 """
 
 A_PART = 1_000_000
-"""The approximate number of partials per task when windows are restored from the ledger."""
+"""The approximate number of partials (state rows of windows) per task when windows are restored from the ledger."""
 
 
 class RestingWindows:
-    """The resting windows of one fold. If more than `most` windows are in memory, the windows are moved to files."""
+    """The resting windows of one fold: open windows in files, because more than `most` windows were in memory."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
@@ -58,7 +58,7 @@ class RestingWindows:
         self._past: list[DataFrame] = []
 
     def spread(self, partials: DataFrame, number: int) -> DataFrame:
-        """Divide a ledger's partials into parts that are each small enough for one task.
+        """Divide a ledger's partials (state rows of windows) into parts that are each small enough for one task.
 
         All partials of a window are in the same part. `number` is the number of partials.
         """
@@ -68,7 +68,7 @@ class RestingWindows:
     def restored(self, rows: DataFrame, clock: Clock, generation: int, partials: int) -> OpenWindows:
         """Write restored windows to files. If at most `most` windows were restored, move them back to memory.
 
-        `partials` is an upper bound on the number of windows.
+        `rows` contains the restored windows. `partials` is an upper bound on their number.
         """
         resting = self.files.made(rows, partials)
         if resting.rows <= self.most:
@@ -104,19 +104,20 @@ class RestingWindows:
         return made
 
     def reaching(self, state: OpenWindows, *, windows: bool) -> tuple[Column, ...]:
-        """Return the aggregates that compute the `Reach` of an epoch's records, or an empty tuple if no window rests.
+        """Return the aggregates that compute bounds on the windows that an epoch's records can touch (`Reach`).
 
-        `windows` is true if each record has been assigned to a window. Otherwise, only the key of each record is known.
+        The tuple is empty if no window rests in files. `windows` is true if each record has been assigned to a window.
+        Otherwise, only the key of each record is known.
         """
         return () if state.resting is None else self.files.reach(state.resting, windows=windows)
 
     def awake(
         self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
     ) -> tuple[DataFrame, RestingState | None]:
-        """Return the windows to which an epoch's rules apply, and the windows that rest after the epoch.
+        """Return the windows that an epoch processes, and the windows that rest (stay in files) after the epoch.
 
-        If no window rests, the second result is None. If `by_key` is true, a record touches all windows of its key.
-        Otherwise, a record touches only the windows that contain it.
+        If no window rests, the second result is None. `reach` limits the search in the files (`Reach`). If `by_key` is
+        true, a record touches all windows of its key. Otherwise, a record touches only the windows that contain it.
         """
         if (resting := state.resting) is None:
             return state.windows, None
@@ -130,7 +131,7 @@ class RestingWindows:
         return state.windows.unionByName(taken), resting.less(taken, count)
 
     def every(self, state: OpenWindows) -> DataFrame:
-        """Return all open windows, including resting windows.
+        """Return all open windows, both from memory and from files.
 
         Only the columns that the caller uses are read from files.
         """
@@ -139,9 +140,9 @@ class RestingWindows:
         return state.windows.unionByName(self.files.live(state.resting))
 
     def begin(self) -> None:
-        """Remove the files of the fold's previous state, and of earlier streams.
+        """Remove the files of the fold's previous state. In a stream, also remove the files of earlier streams.
 
-        This fold's lease has fenced off the earlier streams.
+        This is safe, because the stream holds the lease: no earlier stream can write any more.
         """
         self.close()
         if self._streams:
@@ -170,11 +171,10 @@ class RestingWindows:
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
-        """Return a limit for window ends: resting windows that end at the limit or later change only through new
-        records.
+        """Return a limit for the end times of windows in files.
 
-        The limit applies to the epoch of `clock`. Returns None if this epoch may change any resting window without a
-        new record.
+        In the epoch of `clock`, the windows in files that end at the limit or later change only through new records.
+        Returns None if this epoch may change any window in files, even without a new record.
         """
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:

@@ -79,8 +79,8 @@ def for_each(
 ) -> DataFrame:  # fmt: skip
     """Call a function on each part, with one Python task per part on the executors.
 
-    The results are returned as one data frame. All Python code on the executors is run by this function, because Spark
-    starts separate Python processes for each kind of call.
+    The results are returned as one data frame. Spark starts separate Python processes for each kind of call. So all
+    tasks that need no data frame as input are started by this function, and they share the same processes.
     """
 
     def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,8 +176,8 @@ def _unpacked(written: pa.Buffer) -> pa.RecordBatch:
 def try_on_executors(job: Callable[[], Found]) -> Found | None:
     """Run a Spark job that uses Python workers on the executors. Returns the job's result, or None if the job fails.
 
-    For example, a job fails if an executor lacks this package or enough memory. Spark itself then has to do the work.
-    If a job was cancelled, its error is raised.
+    For example, a job fails if an executor lacks this package or enough memory. If the result is None, the caller must
+    do the work in Spark itself. If a job was cancelled, the error of the job is raised.
     """
     try:
         return job()
@@ -190,7 +190,8 @@ def try_on_executors(job: Callable[[], Found]) -> Found | None:
 def files_in_parts(files: Sequence[str], sizes: Sequence[int], cores: int, part: int) -> list[list[str]]:
     """Split a list of files into parts for tasks, without changing the order of the files.
 
-    There are a few parts per core. If these parts would be larger than about `part` bytes, there are more parts.
+    There are about three parts per core. If the parts would then have more than `part` bytes on average, the files are
+    split into more parts. A part has at least one file.
 
     >>> files_in_parts(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, part=5)
     [['a'], ['b'], ['c'], ['d']]

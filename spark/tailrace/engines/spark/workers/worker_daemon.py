@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import daemon
 
-# pyspark declares no types for `worker` and `manager`.
+# Declare the types of `worker` and `manager` here, because pyspark does not declare them.
 _worker: Callable[[Any, bool], int] = daemon.worker
 _manager: Callable[[], None] = daemon.manager
 
@@ -37,8 +37,8 @@ pyspark's modules are left out, because this module already imports them.
 if __name__ == "__main__":
     for name in _IMPORTED:
         import_module(name)
-    # The garbage collector does not write to frozen objects, so the workers can share the memory pages of these
-    # objects.
+    # Freeze all objects. The garbage collector does not write to frozen objects, so the workers can share their memory
+    # pages.
     gc.collect()
     gc.freeze()
     daemon.worker = worker
