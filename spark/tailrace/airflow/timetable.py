@@ -29,7 +29,7 @@ class ByHand(CronDataIntervalTimetable):
         )
 
     def last_before(self, end: int) -> tuple[int, int]:
-        """Return the last complete interval that ends at or before the instant `end`. All times are in microseconds.
+        """Return the start and the end of the last complete interval that ends at or before `end`, all in microseconds.
 
         The intervals are the same as for a *Backfill*: when clocks change and skip or repeat a time of the cron
         expression, no interval is empty, repeated, or too long.

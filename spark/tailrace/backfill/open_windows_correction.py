@@ -178,8 +178,9 @@ class OpenWindowsCorrection:
         """Return SQL that sets the columns `wrong` and `meant` to the same values for all merging windows of a group.
 
         Windows that overlap, directly or through other windows, form a group. They are corrected together, because the
-        state must never have two windows that overlap. A window that no stream can change any more is a group by
-        itself, unless the window merged into another window and the answer of the merged window is not retracted yet.
+        state must never have two windows that overlap. A window that no stream can change any more forms a group alone.
+        The exception is a window that merged into another window, while the absorbed window's answer is not retracted
+        yet.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MissedEpoch:
-    """An epoch that was folded from the log after it had been landed.
+    """An epoch that some definitions did not fold when the epoch was landed, and that they folded later from the log.
 
     The object has the number of the epoch, the results by definition, and the duration of the fold in seconds, in total
     and by phase.

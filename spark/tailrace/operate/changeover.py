@@ -1,10 +1,11 @@
-"""Apply a changed definition: build a new generation next to the old one, and switch the tables.
+"""Apply a changed definition: build a new generation next to the old one, and make it current in the tables.
 
 The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease
-(the right to write the ledger) is borrowed from the stream, the last epochs are folded, and the ledger and the answers
-are switched, each in one commit that moves no data (`lake.change.generations`). The lease is borrowed for about two
-seconds. Writing new records to the log never waits for the switch. At the switch, the stream of the old definition
-drops the epoch that it is folding. `rollback` makes a former generation current again in the same way.
+(the right to write the ledger) is borrowed from the stream, the last epochs are folded, and the new generation becomes
+current in the ledger and in the answers, each in one commit that moves no data (`lake.change.generations`). The lease
+is borrowed for about two seconds. Writing new records to the log never waits for these commits. When the new generation
+becomes current, the stream of the old definition drops the epoch that it is folding. `rollback` makes a former
+generation current again in the same way.
 
 If two runs apply definitions at the same time, the run that started later continues and removes the tables that the
 other run has built. The other run gives way.
@@ -73,7 +74,7 @@ class ApplyError(TailraceError, RuntimeError):
 
 @dataclass(frozen=True)
 class Changeover:
-    """The result of a switch to another generation: the run, and the last epoch that was folded.
+    """The result of making another generation current: the run, and the last epoch that was folded.
 
     `run` is None if the definition was already in use. `left` is the number of the replaced generation. `seconds` is
     the total time, and `lent` is the time for which the lease was borrowed, in seconds. `gave_way` is the later run to
@@ -103,7 +104,7 @@ def apply(
     reason: str | None = None,
     doing: Doing = lambda text: None,
 ) -> Changeover:
-    """Build the generation of a changed definition next to the old generation, and switch to the new generation.
+    """Build the generation of a changed definition next to the old generation, and make the new generation current.
 
     The log is folded in this process, without Spark, as long as there is enough memory; otherwise Spark is started. If
     the lake already uses the definition, only the tables that an earlier run has left behind are removed. Raises
@@ -113,7 +114,7 @@ def apply(
         raise ApplyError(why)
     table = ledger_contract(pipeline).table
     runs = Runs(lake, pipeline)
-    # An earlier run may have crashed after the first of its two commits, so complete the earlier run's switch.
+    # An earlier run may have crashed after the first of its two commits, so complete the earlier run's second commit.
     settle(lake, pipeline.name)
     head = lake.head(table)
     if head.properties.get("fingerprint") == pipeline.fingerprint:
@@ -146,7 +147,7 @@ def apply(
 
 
 def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Changeover:
-    """Switch back to a former generation (by default, the last former generation), without computing anything.
+    """Make a former generation current again (by default, the last former generation), without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
     generation, with a higher number than all earlier generations (rule V2). The function uses only the name of
@@ -205,7 +206,7 @@ class _Generation:
 
     @property
     def engine(self) -> EngineChoice:
-        """The engine that folds the log. After the switch, the value is the engine that folded the last epochs."""
+        """The engine that folds the log into this generation; after the last fold, the engine of that fold."""
         return self._fold.side.choice
 
     @property
@@ -225,9 +226,9 @@ class _Generation:
             self._fold.follower.follow()
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
-        """Switch to this generation.
+        """Make this generation the current generation.
 
-        Returns the number of the replaced generation, and for how many seconds the lease was borrowed.
+        Returns a pair: the number of the replaced generation, and for how many seconds the lease was borrowed.
         """
         before, lent = _under_lease(self.lake, self.table, self.run, lambda lease: self._take_over(lease, runs))
         self.folds.close()
@@ -272,7 +273,7 @@ def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 
 
 def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
-    """Switch the ledger to another generation while its lease is borrowed; return the replaced generation's number.
+    """Make another generation current in the ledger, whose lease is borrowed; return the replaced generation's number.
 
     A backfill of closed windows takes no lease and may therefore commit in the meantime. The rows of such a backfill
     stay in the replaced generation.
@@ -302,7 +303,8 @@ def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int])
 def _sweep(lake: Lake, name: str) -> None:
     """Remove the tables that an earlier run has left behind.
 
-    The tables are removed while the ledger's lease is borrowed, so that no other run can switch to these tables.
+    The tables are removed while the ledger's lease is borrowed, so that no other run can make the contents of these
+    tables current.
     """
     if not generations_beside(lake, name):
         return
@@ -312,7 +314,7 @@ def _sweep(lake: Lake, name: str) -> None:
 
 
 def _complete(runs: Runs, generation: int) -> None:
-    """Record a run as committed if the run switched to its generation and crashed before its status was recorded."""
+    """Record a run as committed if the run made its generation current and crashed before its status was recorded."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")

@@ -32,7 +32,7 @@ of a million records in a warm session on 2 cores (docs/performance.md, B1).
 
 START = 15.0
 """The time, in seconds, that building a new generation of the tables takes in addition to folding the records: the
-start of Spark, and the switch to the new generation between two epochs.
+start of Spark, and the commits that make the new generation current between two epochs.
 """
 
 

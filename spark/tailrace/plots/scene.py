@@ -143,7 +143,7 @@ def _break(plot: PanePlot) -> datetime:
 
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
-    """Return the plot's range of event time.
+    """Return the two bounds of the plot's range of event time, in milliseconds.
 
     The range contains all records, all productions, and the bounds of nearby windows. A global window has no bounds, so
     it does not extend the range.

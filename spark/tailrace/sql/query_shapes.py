@@ -49,29 +49,31 @@ def islands(
 
 
 def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
-    """Return the select list for a table's columns. The terms in `values` are cast to the columns' types.
+    """Return the select list for a table's columns. The SQL expressions in `values` are cast to the columns' types.
 
     >>> select_list({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
     "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
 
-    A column without a term in `values` is null.
+    A column without an SQL expression in `values` is null.
     """
     return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())
 
 
 def named_struct(terms: Mapping[str, str]) -> str:
-    """Return the term for a struct.
+    """Return the SQL expression for a struct.
 
     >>> named_struct({"n": "COUNT(*)"})
     "NAMED_STRUCT('n', COUNT(*))"
 
-    `terms` maps the name of each field to the field's term.
+    `terms` maps the name of each field to the field's SQL expression.
     """
     return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in terms.items())})"
 
 
 def instants(*names: str, of: str = "") -> dict[str, str]:
-    """Return terms that convert columns from microseconds to timestamps; `of` is put before each column's name.
+    """Map columns in microseconds to the SQL expressions that convert the columns to timestamps.
+
+    In an expression, `of` is put before the column's name.
 
     >>> instants("window_end", of="p.")
     {'window_end': 'TIMESTAMP_MICROS(p.window_end)'}

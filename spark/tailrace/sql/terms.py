@@ -90,7 +90,7 @@ def quoted(name: str) -> str:
 
 
 def null(type: str) -> str:
-    """Return the term for a null of a column type.
+    """Return the SQL expression for a null of a column type.
 
     >>> null("bigint")
     'CAST(NULL AS bigint)'
@@ -122,7 +122,8 @@ def total(part: Part, of: str) -> str:
 
 
 def whole_total(part: Part, of: str) -> str:
-    """Return the sum of a group's 64-bit numbers as a wider type, which does not overflow for any number of rows.
+    """Return the aggregate that sums a group's 64-bit numbers in a wider type, so that no number of rows overflows the
+    sum.
 
     Spark computes sums of 64-bit numbers in 64 bits, so the upper and the lower halves of the numbers are summed
     separately. DuckDB computes sums in 128 bits, so its dialect needs only one sum (`engines.duckdb.database.dialect`).
@@ -139,7 +140,8 @@ def _highest(part: Part, of: str) -> str:
 
 
 def sum_counts(values: str, type: str) -> str:
-    """Return a sorted list of distinct values with counts (`n`), in which the counts of equal values are summed.
+    """Return the SQL expression for a sorted list of distinct values with counts (`n`); the counts of equal values are
+    summed.
 
     In a sorted list, equal values are neighbours. `_ends` are the positions of the last value of each run of equal
     values, and the counts of a run are summed. So each element of the list is read only a few times. Values with a
@@ -148,7 +150,7 @@ def sum_counts(values: str, type: str) -> str:
     after, own = (f"TRY_ELEMENT_AT(_s, CAST(_i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(_s, (_x, _i) -> _i), _i -> NOT ({own} <=> {after}))"
     before = "IF(_j = 0, -1, TRY_ELEMENT_AT(_ends, CAST(GREATEST(_j, 1) AS int)))"
-    # The term does not slice the list, because DuckDB would copy the whole list for each run of equal values.
+    # The SQL expression does not slice the list, because DuckDB would copy the whole list for each run of equal values.
     equal = f"TRANSFORM(SEQUENCE({before} + 1, _e), _k -> TRY_ELEMENT_AT(_s, CAST(_k + 1 AS int)).n)"
     n = f"AGGREGATE({equal}, 0L, (_t, _x) -> _t + _x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(_s, CAST(_e + 1 AS int)).value, 'n', {n})"
@@ -158,7 +160,7 @@ def sum_counts(values: str, type: str) -> str:
 
 
 def sorted_list(values: str, type: str) -> str:
-    """Return the term that sorts a list of the type `type`.
+    """Return the SQL expression that sorts a list of the type `type`.
 
     A list of structs is first cast to `type`, because some dialects need to know the fields by which to sort.
     """
@@ -324,7 +326,8 @@ class Sql:
         return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), {wide_numbers.rank(share, f'SIZE({a})')})"
 
     def _roomy(self, term: Term, type: str) -> Term:
-        """Cast a term of a sum to a decimal type with so much room that Spark does not round the sum.
+        """Return an SQL expression that casts one number of a sum to a decimal type, such that Spark does not round the
+        sum.
 
         Without the cast, Spark would round away the last decimal of the sum, to make room for a 39th digit.
         """
@@ -340,7 +343,9 @@ _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Return the term that merges two sorted lists; `merged` is the term for the case that both lists have values.
+    """Return the SQL expression that merges two sorted lists.
+
+    `merged` is the SQL expression for the case that both lists have values.
 
     Usually one list is empty, and the result is then the other list, unchanged.
     """

@@ -1,4 +1,4 @@
-"""Represent a number that is too long for a SQL column by two numbers: its last digits, and all earlier digits.
+"""Represent a number that is too long for an SQL column by two numbers: its last digits, and all earlier digits.
 
 If a number has more than 38 digits, the number is written out as text, and the text is cast to the result's type.
 Writing a number as text is slow, so numbers are written as text only if necessary. Every engine casts a text to the
@@ -33,7 +33,7 @@ def decimal(value: Decimal | int, type: str) -> str:
 
 
 def real(a: str, type: str) -> str:
-    """Return the double that is closest to `a`, a bigint or a decimal of type `type`."""
+    """Return the SQL expression for the double that is closest to `a`, a bigint or a decimal of type `type`."""
     parts = decimal_parts(type)
     if parts is None:
         return f"CAST({a} AS double)"
@@ -47,13 +47,19 @@ def real(a: str, type: str) -> str:
 
 
 def remainder(a: str, unit: int, type: str) -> str:
-    """Return the last digits of a decimal: the remainder of its division by a power of ten."""
+    """Return the SQL expression for the last `unit` digits of a decimal: the remainder of a division by a power of
+    ten.
+    """
     of = unit_power(unit, type)
     return f"IF({_within(a, of, type)}, {a}, CAST({a} % {decimal(of, type)} AS {type}))"
 
 
 def quotient(a: str, unit: int, type: str) -> str:
-    """Return the quotient of a decimal and a power of ten; the quotient must fit a double exactly."""
+    """Return the SQL expression for a decimal without its last `unit` digits: the quotient of the decimal and a power
+    of ten.
+
+    The quotient must fit a double exactly.
+    """
     of = decimal(unit_power(unit, type), type)
     times = f"ROUND(CAST({a} - {a} % {of} AS double) / CAST({of} AS double))"
     few = _within(a, unit_power(unit, type), type)
@@ -69,15 +75,19 @@ def _within(a: str, end: Decimal, type: str) -> str:
 
 
 def roomy_type(type: str) -> str:
-    """Return a type for the terms of a sum, such that Spark does not round away the last decimal of the sum."""
+    """Return a type for the numbers that a sum adds, such that Spark does not round away the last decimal of the
+    sum.
+    """
     precision, scale = decimal_parts(type) or (0, 0)
     return f"decimal({precision - 1},{scale})" if precision == MAX_PRECISION and 0 < scale < precision else type
 
 
 def joined(high: str, low: str, unit: int, type: str) -> str:
-    """Return, as `type`, the number whose upper digits are the sum `high` and whose lower digits are the sum `low`.
+    """Return the SQL expression that combines the sums `high` and `low` into one number of the type `type`.
 
-    The result is null if the number does not fit `type`.
+    `high` is the sum of the upper digits of some numbers, and `low` is the sum of their last `unit` digits.
+
+    The expression is null if the combined number does not fit `type`.
     """
     _, scale = decimal_parts(type) or (0, 0)
     end = decimal(10 ** (MAX_PRECISION - unit), WHOLE)
@@ -86,7 +96,10 @@ def joined(high: str, low: str, unit: int, type: str) -> str:
 
 
 def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
-    """Convert the two parts of a number, the sums `high` and `low`, to a canonical form.
+    """Return two SQL expressions: the upper and the lower part, in canonical form, of the number that `joined`
+    computes.
+
+    The arguments `high` and `low` are sums and need not be in this form.
 
     If the lower part can hold the whole number, the upper part is zero, and the lower part is the number. Otherwise,
     the two parts are the number's upper and lower digits.
@@ -98,14 +111,18 @@ def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
 
 
 def real_of(high: str, low: str, unit: int, type: str) -> str:
-    """Return the double closest to the number with the sum `high` as upper digits and the sum `low` as lower digits."""
+    """Return the SQL expression that combines two sums into one number, as the double closest to this number.
+
+    `high` is the sum of the upper digits of some numbers, and `low` is the sum of their last `unit` digits.
+    """
     _, scale = decimal_parts(type) or (0, 0)
     number = _levelled(high, low, unit, type, f"CAST({_digits(unit, scale)} AS double)")
     return f"IF({high} = {decimal(0, WHOLE)}, {real(low, type)}, {number})"
 
 
 def _levelled(high: str, low: str, unit: int, type: str, text: str) -> str:
-    """Return a term that computes `text`, in which `_above` and `_below` stand for the two parts of a number.
+    """Return an SQL expression that computes `text`, in which `_above` and `_below` stand for the two parts of a
+    number.
 
     The parts have the same sign, and `_below` is less than one unit.
     """
@@ -121,7 +138,7 @@ def _levelled(high: str, low: str, unit: int, type: str, text: str) -> str:
 
 
 def _digits(unit: int, scale: int) -> str:
-    """Return the SQL term that writes, as text, the number with the parts `_above` and `_below`.
+    """Return the SQL expression that writes, as text, the number with the parts `_above` and `_below`.
 
     Both parts must have the same sign.
     """
@@ -134,25 +151,31 @@ def _digits(unit: int, scale: int) -> str:
 
 
 def narrow(a: str) -> str:
-    """Return a whole number of up to 38 digits as a bigint, or null if it does not fit a bigint."""
+    """Return the SQL expression that converts a whole number to a bigint, or to null if the number does not fit a
+    bigint.
+
+    The number has up to 38 digits.
+    """
     return f"TRY_CAST({a} AS bigint)"
 
 
 def beyond(a: str) -> str:
-    """Return a whole number of up to 38 digits unchanged if it is outside the range of a bigint; otherwise, return
+    """Return the SQL expression for a whole number if the number is outside the range of a bigint, and otherwise for
     null.
 
-    `narrow` returns the numbers for which this function returns null. It is faster to compare the number with the
-    bounds of a bigint than to try the conversion.
+    The number has up to 38 digits.
+
+    If the number fits a bigint, the expression of `narrow` has the number, and this expression is null. It is faster to
+    compare the number with the bounds of a bigint than to try the conversion.
     """
     low, high = (decimal(end, WHOLE) for end in (-(2**63), 2**63 - 1))
     return f"IF({a} BETWEEN {low} AND {high}, CAST(NULL AS {WHOLE}), {a})"
 
 
 def centred(n: str, total: str, squares: str, high: str, unit: int) -> str:
-    """Return the double closest to `n * s - total * total`, in which `s` is the sum of squares.
+    """Return the SQL expression for the double closest to `n * s - total * total`, in which `s` is the sum of squares.
 
-    The sum of squares is given in two parts, `squares` and `high`.
+    The sum of squares is given in two parts: `squares` for the last `unit` digits, and `high` for the upper digits.
     """
     n, unit_ = f"CAST({n} AS {WHOLE})", decimal(10**unit, WHOLE)
     about = f"CAST({n} AS double) * (CAST({squares} AS double) + CAST({high} AS double) * CAST({unit_} AS double))"
@@ -165,9 +188,11 @@ def centred(n: str, total: str, squares: str, high: str, unit: int) -> str:
 
 
 def rank(share: float, count: str) -> str:
-    """Return the smallest rank, counted from 1, such that at least `share` of all values are at or before it.
+    """Return the SQL expression for the smallest rank such that at least `share` of all values are at or before the
+    rank.
 
-    The rank is 1 if there are no values.
+    Ranks are counted from 1. `share` is a fraction, such as 0.5 for the median, and `count` is the SQL expression for
+    the number of values. The rank is 1 if there are no values.
     """
     scale = max(0, -int(exact(share).as_tuple().exponent))
     if scale > 27:
@@ -179,8 +204,9 @@ def rank(share: float, count: str) -> str:
 
 
 def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
-    """Return the term that computes `centred` by long multiplication of limbs (groups of 18 digits), lowest limb
-    first.
+    """Return the SQL expression that computes `centred` by long multiplication of limbs (groups of 18 digits).
+
+    The expression computes the lowest limb first.
     """
     of = f"ABS({total})"
     highs = f"CAST({high} * {decimal(10 ** (unit - _LIMB), WHOLE)} + {_over(squares)} AS {WHOLE})"
@@ -193,7 +219,7 @@ def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
 
 
 def _rest(a: str) -> str:
-    """Return the lowest limb of an integer: the remainder of its division by 10**18.
+    """Return the SQL expression for the lowest limb of an integer: the remainder of the integer's division by 10**18.
 
     The limb is never negative, even if the integer is negative.
     """
@@ -202,12 +228,16 @@ def _rest(a: str) -> str:
 
 
 def _over(a: str) -> str:
-    """Return an integer without its lowest limb: the quotient of its division by 10**18, rounded down."""
+    """Return the SQL expression for an integer without its lowest limb: the integer divided by 10**18 and rounded
+    down.
+    """
     return f"CAST(({a} - {_rest(a)}) * {decimal(Decimal(1).scaleb(-_LIMB), f'decimal({_LIMB},{_LIMB})')} AS {WHOLE})"
 
 
 def _let(name: str, value: str, text: str) -> str:
-    """Return a term that computes `text`, in which `name` stands for `value`; `value` is computed only once.
+    """Return an SQL expression that computes `text`, in which `name` stands for `value`.
+
+    An engine computes `value` only once.
 
     The name must not be the name of a column.
     """

@@ -95,7 +95,7 @@ def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Tab
             lock(connection, map(path_of, filter(is_local, files)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
-            # Spark then runs the query and reports the error in terms of Spark's SQL.
+            # Spark then runs the query, and its error message refers to Spark's SQL.
             return "DuckDB does not take it"
     return _typed(found), choice
 

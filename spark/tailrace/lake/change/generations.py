@@ -1,13 +1,14 @@
-"""Switch a table, in one commit, to a new generation: contents that were computed again and built in a separate table.
+"""Give a table, in one commit, a new generation: contents that were computed again and built in a separate table.
 
-Before the switch, the files with the new rows are listed only in the separate table. The files are nevertheless already
-in a folder of the original table, and have the column ids that the original table will use. So the switch moves no
-data: one commit gives the original table the new columns, and a snapshot that lists the new files. The commit fails if
+Before this commit, the files with the new rows are listed only in the separate table. The files are nevertheless
+already in a folder of the original table, and have the column ids that the original table will use. So the commit moves
+no data: it gives the original table the new columns, and a snapshot that lists the new files. The commit fails if
 another commit was made meanwhile. Readers see either the whole old generation or the whole new generation. The old
 snapshot keeps its columns and gets a tag. A rollback makes the tagged snapshot current again in the same way.
 
-The ledger table switches first, and its properties name the generation to which the answers table has to switch. If the
-process crashes before the answers have switched, the next process that calls `settle` switches the answers.
+The ledger table gets the new generation first, and its properties name the generation that the answers table must get.
+If the process crashes before the answers table has got this generation, the next process that calls `settle` completes
+the change.
 """
 
 from __future__ import annotations
@@ -316,7 +317,8 @@ def settle(lake: Lake, pipeline: str) -> None:
                 f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
                 " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
             )
-        # A follower (which updates the answers), or another process that switches the answers, may commit first.
+        # A follower (which updates the answers), or another process that gives the answers table this generation, may
+        # commit first.
         with suppress(MovedError):
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
 

@@ -68,7 +68,9 @@ class TablePlan:
 
 
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
-    """Return the contracts of a definition and its registries, each paired with the lake whose namespace has the table.
+    """Return the contracts of all tables of a definition and its inputs, each in a pair with the table's lake.
+
+    The tables include registries, the tables of claimed ids; a registry may be in another namespace of the lake.
 
     Each contract is completed from its contract file. Raises `ContractError` for an invalid file.
     """

@@ -94,7 +94,7 @@ class Following(ABC):
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
         """Bring the answers up to date.
 
-        Returns the new head of the answers, and the ledger snapshot up to which the answers are current.
+        Returns a pair: the new head of the answers, and the ledger snapshot up to which the answers are current.
         """
         while True:
             self.begin()

@@ -65,9 +65,10 @@ The value is JSON. The property is missing if the folder has no changed, moved o
 """
 
 NEAR = "near_names"
-"""The name of the property in which a log's commit maps dropped fields to missing columns with almost the same name.
+"""The name of the property in which a log's commit records probable misspellings of columns by the source.
 
-The value is JSON. The property is missing if no dropped field has almost the name of a missing column.
+The value is JSON: it maps a field of the records that the log does not declare to the declared column that has almost
+the same name and that the records lack. The property is missing if there are no such fields.
 """
 
 

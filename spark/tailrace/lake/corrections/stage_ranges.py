@@ -38,14 +38,15 @@ class StageRanges(Generic[D]):
         self.definition = definition
 
     def happened(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range that contains the event times with which later stages read the results in the given
+        """Return the first and the last bound of the event times with which later stages read the results in the given
         range.
         """
         return first, last
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
-        """Return the range of this stage's results that can depend on input records with event times in the given
-        range.
+        """Return the bounds of the range of this stage's results that can depend on input records in the given range.
+
+        The given range is a range of event times.
         """
         return first, last
 

@@ -1,8 +1,8 @@
 """For a moved table, rewrite the files that contain addresses of other files.
 
 The files that contain addresses are metadata files, manifest lists, manifests and delete files. No file is overwritten.
-A new file is written next to each old file, and the caller switches the catalog to the new metadata. Until this switch,
-the table is unchanged. An interrupted relocation leaves only files that do not belong to any snapshot.
+A new file is written next to each old file, and the caller then makes the catalog refer to the new metadata files.
+Until then, the table is unchanged. An interrupted relocation leaves only files that do not belong to any snapshot.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _POSITION_DELETES = 1
 class Renaming:
     """Maps addresses in a lake's former folders to its present folder, and rewrites files that contain such addresses.
 
-    `before` has all paths that the lake's tables use for the former folders. `files` is the number of rewritten files;
-    `elsewhere` has the addresses of data files outside the lake.
+    `before` lists all paths under which the lake's tables may refer to the lake's former folder. `files` is the number
+    of rewritten files; `elsewhere` has the addresses of data files outside the lake.
     """
 
     before: Sequence[str]

@@ -51,13 +51,14 @@ class AnswersFollowing(Following):
             self.compaction.commit(change)
 
     def begin(self) -> None:
-        """Check the definition, and switch the table of answers to the ledger's current generation.
+        """Check the definition, and give the table of answers the ledger's current generation.
 
-        Raises `OtherDefinitionError` if the ledger has switched to a definition that computes something else.
+        Raises `OtherDefinitionError` if the ledger's current generation is of a definition that computes something
+        else.
         """
         check_definition(self.lake, self.pipeline)
-        # The ledger may already have switched to a new generation while the table of answers still has the old
-        # generation's answers.
+        # The ledger may already have a new generation while the table of answers still has the old generation's
+        # answers.
         settle(self.lake, self.name)
 
 

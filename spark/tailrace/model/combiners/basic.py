@@ -31,13 +31,13 @@ class Merge(Enum):
     GATHER = "gather"
     """The merged part contains all values of both parts, in sorted order."""
     UNITE = "unite"
-    """The merged part contains each different value of both parts once, in sorted order."""
+    """The merged part contains each distinct value that occurs in either part, once, in sorted order."""
     TOP = "top"
     """The merged part contains the largest values of both parts, in descending order."""
     HIGHEST = "highest"
     """The merged part contains those values from both parts whose field `by` is highest, in sorted order."""
     COUNT = "count"
-    """The merged part contains each different value once, with the sum of its counts from both parts.
+    """The merged part contains each distinct value that occurs in either part, once, with the sum of its counts.
 
     The values are sorted, and values whose total count is 0 are dropped.
     """

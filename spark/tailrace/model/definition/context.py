@@ -140,7 +140,9 @@ class Values:
 
 _set_computation: Any = Values.__dict__["_computation"].__set__
 _set_fields: Any = Values.__dict__["__dict__"].__set__
-"""Functions that set the two attributes of `Values` that are not fields of the state."""
+"""The setters of the two slots of `Values`: `_computation` (the computation's code) and `__dict__` (the state's
+fields).
+"""
 
 
 class FedBack(NamedTuple):

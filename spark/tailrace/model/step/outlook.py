@@ -65,7 +65,7 @@ def passed_before(pipeline: Pipeline, watermark: int) -> int:
 def stays(pipeline: Pipeline, times: Times) -> bool:
     """Return True if this epoch certainly changes no window that ends after the watermark and has no new records.
 
-    `times` is the epoch's clock, whose terms are numbers.
+    `times` is the epoch's clock, whose times are numbers of microseconds.
     """
     before, after, then, now = (
         Range(at, at, moves=True) for at in (times.watermark_before, times.watermark, times.before, times.now)

@@ -259,9 +259,11 @@ class _Step:
         return found
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
-        """Fire a window in a phase; return the window's new row, and whether a pane was emitted.
+        """Fire a window in a phase of an epoch; return two values: the window's new row, and whether a pane was
+        emitted.
 
-        `phase` is None if the window fires because it closes.
+        `phase` says after which change the window's trigger fired: the arrival of the records or the watermark's
+        advance. It is None if the window fires not by its trigger, but because it closes.
         """
         firing, predecessors = self.rules.firing(row, True, window.end, self.times, phase), row["predecessors"]
         emitted, contents = bool(firing["emits"] or firing["takes"]), self.rules.contents(row)

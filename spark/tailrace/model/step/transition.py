@@ -1,10 +1,10 @@
 """The rules by which one window changes in one epoch; all executions share these rules (rule T4).
 
-A window's state is a row of named terms. `STATE` names the fixed columns, and the columns `trigger_*` are the trigger's
-slots (named values of its state). There are two accumulators: `fired_*` for the records that are already in panes, and
-`pending_*` for all later records. The rules in this module compute rows or conditions from rows, in the algebra that is
-passed to `Transition`. The reference execution applies the rules to Python values. The native execution applies the
-rules to SQL expressions; each rule becomes one projection.
+A window's state is a row of named terms: Python values or SQL expressions (`algebra.Term`). `STATE` names the fixed
+columns, and the columns `trigger_*` are the trigger's slots (named values of its state). There are two accumulators:
+`fired_*` for the records that are already in panes, and `pending_*` for all later records. The rules in this module
+compute rows or conditions from rows, in the algebra that is passed to `Transition`. The reference execution applies the
+rules to Python values. The native execution applies the rules to SQL expressions; each rule becomes one projection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from tailrace.model.triggers.trigger import Trigger
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
-"""A dict from column names to terms: a window's state, or other terms that a rule takes or returns."""
+"""A dict from column names to values or SQL expressions: a window's state, or other columns that a rule takes or
+returns.
+"""
 
 STATE = {
     "generation": "bigint",
@@ -46,16 +48,16 @@ watermark passed the window's end.
 
 @dataclass(frozen=True)
 class Times:
-    """The clock of an epoch as terms: the watermarks and processing times of the preceding epoch and of this epoch."""
+    """The clock of an epoch, as values or SQL expressions: watermarks and processing times of the last epoch and this
+    epoch.
+    """
 
     watermark_before: Term
     watermark: Term
     before: Term
     now: Term
     signals: Mapping[str, Term] = field(default_factory=dict)
-    """A dict from the name of each signal that the trigger waits for to a term: whether the signal arrived with the
-    epoch.
-    """
+    """For each signal that the trigger waits for, by name: whether the signal arrived with the epoch."""
 
     def watermark_at(self, phase: Phase | None) -> Term:
         """Return the watermark of a phase: in `Phase.DATA` the watermark from before the epoch, otherwise the new
@@ -191,8 +193,7 @@ class Transition:
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Return a term that is true if no further record can change a window, not even by a merge with the record's
-        window.
+        """Return whether no further record can change a window, not even by a merge with the record's window.
 
         The state can then drop the window.
         """
@@ -228,9 +229,7 @@ class Transition:
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
     def ends(self, row: Row, closing: Term) -> Term:
-        """Return a term that is true if a window can fire no further pane: it closes, or its trigger has finished (rule
-        M4).
-        """
+        """Return whether a window can fire no further pane, because it closes or its trigger has finished (rule M4)."""
         return self.o.some(closing, self.done(row)) if self.pipeline.finishing == "close" else closing
 
     def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
@@ -250,7 +249,7 @@ class Transition:
 
         `phase` is None if the window is closing.
 
-        `advances` says whether the window fires. The result has three terms: `emits` (whether a pane is emitted),
+        `advances` says whether the window fires. The result has three columns: `emits` (whether a pane is emitted),
         `takes` (whether the preceding answer is retracted) and `timing` (the timing of the pane).
 
         In a later stage, a window has no answer if all of its records were retracted. In this case, the earlier answer
@@ -293,8 +292,8 @@ class Transition:
         """
         o = self.o
         watermark, nothing = times.watermark_at(phase), o.literal(0, "bigint")
-        # In a later stage, a retraction may be emitted without a pane. A retraction without a pane is counted as a
-        # pane, because it also has a version.
+        # In a later stage, a retraction may be emitted alone, without a new pane that replaces the retracted answer.
+        # Such a retraction is counted like a pane, because it has a version, as a pane does.
         emitted = firing["emits"] if not self.later else o.some(firing["emits"], firing["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero

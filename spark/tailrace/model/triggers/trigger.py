@@ -40,7 +40,7 @@ class Phase(Enum):
 class Moment(NamedTuple):
     """The facts that a trigger receives about its window and about the epoch's clock.
 
-    Values that differ between windows or between epochs are terms of the algebra.
+    Facts that differ between windows or between epochs are terms of the algebra: Python values or SQL expressions.
     """
 
     phase: Phase
@@ -62,9 +62,7 @@ class Moment(NamedTuple):
     watermark, in microseconds.
     """
     signals: Mapping[str, Term] = {}
-    """A dict from the name of each signal that the trigger waits for to a term: whether the signal arrived with this
-    epoch.
-    """
+    """For each signal that the trigger waits for, by name: whether the signal arrived with this epoch."""
 
 
 class Measure(Protocol):

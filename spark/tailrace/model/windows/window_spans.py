@@ -45,7 +45,8 @@ def windows_between(where: Windowing, first: int, last: int) -> bool:
 
 
 def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
-    """Return a range that contains the timestamps of all windows that may contain an event time in `[first, last)`.
+    """Return the two bounds of a range that contains the timestamps of all windows that may contain a time in `[first,
+    last)`.
 
     If windows merge, the range extends to the end of time, because the length of the windows depends on the data.
 

@@ -23,7 +23,9 @@ def clock_columns(pipeline: Pipeline) -> list[str]:
 
 
 def clock_terms(pipeline: Pipeline) -> Times:
-    """Return the columns of the clock's row as terms for the rules of `model.step.transition`."""
+    """Return the columns of the clock's row as the SQL expressions to which the rules of `model.step.transition`
+    apply.
+    """
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 

@@ -64,8 +64,9 @@ def entry_types(join: Join, side: str) -> dict[str, str]:
 def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = MappingProxyType({})) -> Query:
     """Return the query for one side's entries, from a relation with the records of both sides (`Join.log`).
 
-    `also` maps the names of further columns to SQL terms on a record. If the side's records can be retracted, its
-    entries also have the column `SIGN`, from which `added_entries` and `retracted_entries` compute the net changes.
+    `also` maps the names of further columns to SQL expressions over a record's columns. If the side's records can be
+    retracted, its entries also have the column `SIGN`, from which `added_entries` and `retracted_entries` compute the
+    net changes.
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
@@ -120,7 +121,10 @@ def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> 
 
 
 def too_late(join: Join, watermark: int | str) -> Condition:
-    """Return the condition that an entry is late, given the watermark as a number or SQL term (`Join.too_late`)."""
+    """Return the condition that an entry is late (`Join.too_late`).
+
+    `watermark` is a number of microseconds, or an SQL expression.
+    """
     if join.where is not None:
         return closed(join, LEFT, watermark)
     return _behind(watermark, join.lateness)

@@ -1,4 +1,5 @@
-"""Write the state of a computation's keys as an SQL table: the columns, and the query that restores the table.
+"""The SQL for the table that holds the state of a computation's keys: its columns, and the query that restores its
+rows.
 
 The table has one row per key. A row has columns of the ledger and the columns `LOOKED_AT`: the key's next due times,
 and the earliest event time at which a timer of the key holds back the watermark. Each epoch reads the columns
@@ -91,7 +92,7 @@ def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def _least(items: str, where: str | None, at: str) -> str:
-    """Return a term for the earliest instant in a list, in microseconds.
+    """Return the SQL expression for the earliest instant in a list, in microseconds.
 
     `at` is the instant of a list element `_t`, and `where` is a condition on `_t`.
     """

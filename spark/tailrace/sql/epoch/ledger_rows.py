@@ -78,15 +78,17 @@ class Rows:
         return Query(f"SELECT {select_list(self.types, values)} FROM {rows} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """Return the kinds of rows that a window may write; each kind has a condition and the terms of its columns.
+        """Return the kinds of rows that a window may write: for each kind, a condition and the SQL expressions of the
+        columns.
 
-        Columns without a term are null. A window that leaves the state writes no partial. After a restart, the
-        watermark alone shows that this window has left the state.
+        The query writes a row of a kind for each window that meets the condition. Columns without an SQL expression are
+        null. A window that leaves the state writes no partial. After a restart, the watermark alone shows that this
+        window has left the state.
         """
         return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
-        """Return the term for a ledger column. The column's value depends on `entry`, the index of a row in
+        """Return the SQL expression for a ledger column. The column's value depends on `entry`, the index of a row in
         `entries`.
         """
         if name in self.keys:
@@ -188,7 +190,7 @@ class Rows:
         return Query(f"SELECT {items} FROM {transitions} WHERE remains")
 
     def _struct(self, values: Mapping[str, str]) -> str:
-        """Return a struct of the ledger's columns, except the key columns."""
+        """Return the SQL expression for a struct of the ledger's columns, except the key columns."""
         own = {name: type for name, type in self.types.items() if name not in self.keys}
         return named_struct({name: f"CAST({values.get(name, 'NULL')} AS {type})" for name, type in own.items()})
 
@@ -219,7 +221,7 @@ class Rows:
         return part_columns.struct(self.pipeline, prefix)
 
     def _unpacked(self, of: str, part: str) -> str:
-        """Return the term for one part of an accumulator that is in the ledger's struct column `of`."""
+        """Return the SQL expression for one part of an accumulator, which is in the ledger's struct column `of`."""
         return part_columns.unpack_part(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
 
     def _results(self, prefix: str) -> dict[str, str]:
@@ -227,12 +229,17 @@ class Rows:
         return results
 
     def _stamped(self, prefix: str) -> dict[str, str]:
-        """Return the ledger column for an answer's event time; return no column if this time is the window's end."""
+        """Map the ledger column for an answer's event time to its SQL expression.
+
+        The dict is empty if this event time is always the window's end.
+        """
         stamp = self.pipeline.stamp
         return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
 
     def _fired(self, letter: str) -> dict[str, str]:
-        """Return the columns that panes and retractions share; `letter` is the letter of the phase (`PHASES`)."""
+        """Map the columns that panes and retractions share to SQL expressions; `letter` is the letter of the phase
+        (`PHASES`).
+        """
         watermark = "watermark_before" if letter == "a" else "watermark_after"
         return {
             "kind": f"'{PANE}'",
@@ -275,7 +282,9 @@ class Rows:
         return " AND NOT ".join(["ends", *fires])
 
     def _taken_back(self) -> str:
-        """Return the array of retractions for windows that were merged into a window that now fires (rule V3)."""
+        """Return the SQL expression for an array of retractions: for windows that were merged into a window that now
+        fires (V3).
+        """
         emitted = any_emits(self.pipeline)
         early = "a" in phases(self.pipeline)
         watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
@@ -297,8 +306,9 @@ class Rows:
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
-        """Return the array of partials (ledger rows with window states) that remove the merged windows from the
-        state.
+        """Return the SQL expression for an array of partials, which remove the merged windows from the state.
+
+        Partials are ledger rows with the states of windows.
         """
         values = {
             "kind": f"'{PARTIAL}'",

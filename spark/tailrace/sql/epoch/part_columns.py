@@ -1,4 +1,4 @@
-"""Write an accumulator's table columns in SQL: each number is in a narrow column if it fits, else in a wide column.
+"""The SQL for an accumulator's table columns: each number is in a narrow column if it fits, else in a wide column.
 
 Each part of an accumulator with `Part.kept` has a narrow and a wide column. Most numbers of these parts fit the narrow
 column, so files stay small. Older tables, which have only the narrow column, can still be read.
@@ -17,7 +17,7 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the term of each column that an accumulator has in a table.
+    """Yield a pair for each column that an accumulator has in a table: the column's name and its SQL expression.
 
     The accumulator's parts are columns whose names begin with `prefix`.
     """
@@ -33,7 +33,7 @@ def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def struct(pipeline: Pipeline, prefix: str) -> str:
-    """Return the struct in which a table stores an accumulator.
+    """Return the SQL expression for the struct in which a table stores an accumulator.
 
     The accumulator's parts are columns whose names begin with `prefix`.
     """
@@ -41,17 +41,17 @@ def struct(pipeline: Pipeline, prefix: str) -> str:
 
 
 def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
-    """Return the term for the part `name` of an accumulator that is stored in a table.
+    """Return the SQL expression for the part `name` of an accumulator that is stored in a table.
 
-    `column` maps a column name to the column's term.
+    `column` maps a column name to the column's SQL expression.
     """
     part = pipeline.parts[name]
     if part.kept:
         # In rows that are older than the wide column, the wide column is null.
         return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
     if part.unit:
-        # The table has this number in one column, but aggregation splits the number into two parts. The term below
-        # computes the part with the last digits.
+        # The table has this number in one column, but aggregation splits the number into two parts. The SQL expression
+        # below computes the part with the last digits.
         return wide_numbers.remainder(column(name), part.unit, part.type)
     whole = name.removesuffix("_high")
     below = pipeline.parts.get(whole) if name != whole else None

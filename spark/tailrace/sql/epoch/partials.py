@@ -27,7 +27,9 @@ from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quote
 
 
 def is_closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
-    """Return the condition that a window is closed at a watermark (rule M1); `end` is the term for the window's end."""
+    """Return the condition that a window is closed at a watermark (rule M1); `end` is the SQL expression for the
+    window's end.
+    """
     return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 

@@ -55,7 +55,9 @@ class Chain:
         self.columns = columns
 
     def add(self, terms: Row) -> None:
-        """Add or replace columns. The terms are computed from the columns of the previous projection."""
+        """Add or replace columns. `terms` maps a column's name to an SQL expression over the columns of the previous
+        projection.
+        """
         kept = [quoted(name) for name in self.columns if name not in terms]
         made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
         same = [quoted(name) for name, term in terms.items() if term == quoted(name)]

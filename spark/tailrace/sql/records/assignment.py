@@ -147,7 +147,8 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
 
 
 def end_by_start(pipeline: Pipeline) -> str | None:
-    """Return a simple term that computes a window's end from its start, or None if there is no such term.
+    """Return a simple SQL expression that computes a window's end from its start, or None if there is no such
+    expression.
 
     >>> from tailrace.model.samples.examples import figure
     >>> end_by_start(figure(12))
@@ -155,8 +156,8 @@ def end_by_start(pipeline: Pipeline) -> str | None:
     """
     match where := pipeline.where:
         case _ if type(where) not in NATIVE or pipeline.exceeds_time:
-            # There is no simple term for windows that may be cut at the beginning or the end of time. Custom code
-            # assigns windows in its own way, even if its class is derived from a built-in class.
+            # There is no simple SQL expression for windows that may be cut at the beginning or the end of time. Custom
+            # code assigns windows in its own way, even if its class is derived from a built-in class.
             return None
         case Global():
             return f"{END_OF_TIME}L"

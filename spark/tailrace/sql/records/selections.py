@@ -84,7 +84,7 @@ def _packed(step: Pack, types: Mapping[str, str]) -> str:
 
 
 def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Return the term for the list of elements into which a row is unpacked.
+    """Return the SQL expression for the list of elements into which a row is unpacked.
 
     If the step has `outer`, an empty list becomes a list with one null.
     """
@@ -101,7 +101,7 @@ def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
 
 
 def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Return a list with one null element, which makes all unpacked columns null."""
+    """Return the SQL expression for a list with one null element, which makes all unpacked columns null."""
     fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
     return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
 
@@ -109,7 +109,7 @@ def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
     """Return the query for records after a step.
 
-    If the step may reject records, the column `FAILED` has the reason. The SQL term for the reason refers to the
+    If the step may reject records, the column `FAILED` has the reason. The SQL expression for the reason refers to the
     computed columns by name, so each value is computed only once.
     """
     o, terms = Sql(), {name: quoted(name) for name in types}
@@ -128,7 +128,8 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
 
 
 def set_aside(reasons: Reasons) -> str:
-    """Return the term for the reason why a stream set a record aside; the term is null for all other records (rule X7).
+    """Return the SQL expression for the reason why a stream set a record aside, or for null for all other records (rule
+    X7).
 
     `reasons` maps the positions of the set-aside records to the reasons.
     """

@@ -1,4 +1,6 @@
-"""Write, in SQL, the records that one definition reads from another definition's panes, answers or productions."""
+"""The SQL that selects the records that one definition reads from another definition: from panes, answers or output
+rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write, in SQL, the union of several logs: the records of all these logs (`model.logs.derived_logs.Union`)."""
+"""The SQL that selects the union of several logs: the records of all these logs (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class BackfillVersion:
     processing_time: int
 
     def columns(self, kind: str) -> dict[str, str]:
-        """Return the terms for the columns that the backfill writes in all ledger rows of one kind."""
+        """Map each column that the backfill writes in all ledger rows of one kind to the column's SQL expression."""
         return {
             "kind": f"'{kind}'",
             "generation": f"{self.generation}L",

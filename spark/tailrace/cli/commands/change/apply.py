@@ -1,4 +1,4 @@
-"""`tailrace apply` and `tailrace rollback`: switch tables to a changed definition, or back to an earlier definition."""
+"""`tailrace apply` and `tailrace rollback`: make tables follow a changed definition, or an earlier definition again."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def apply(
 ) -> None:
     """Build a generation of a changed definition from the log, beside the current generation, and switch to it.
 
-    A stream that lands records keeps running while the generation is built. After the switch, the stream stops folding
-    the old definition. This command then folds the log's new epochs until a stream of the new definition takes over, or
-    until a signal stops the command (exit status 130). If two `apply` commands run at once, the command that started
-    later continues, and the other command stops without a switch (exit status 4).
+    A stream that lands records keeps running while the generation is built. When the new generation is current, the
+    stream stops folding the old definition. This command then folds the log's new epochs until a stream of the new
+    definition takes over, or until a signal stops the command (exit status 130). If two `apply` commands run at once,
+    the command that started later continues, and the other command stops and leaves the definition's tables unchanged
+    (exit status 4).
     """
     pipeline, settings = load(definition), settings_on(engine)
     output = output_for(settings, json=json)
