@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -250,3 +253,19 @@ def test_T3_the_input_of_all_logs_that_are_named_is_said_to_be_complete(
         assert f"said that log {log} is complete until 2026-01-01" in said.stdout
     data = json.loads(run(*words, "--log", "views", "--log", "clicks", "--json").stdout)
     assert [one["log"] for one in data["logs"]] == ["views", "clicks"]
+
+
+def test_every_description_of_an_option_is_of_a_parameter_that_there_is() -> None:
+    described = tomllib.loads(files("tailrace.cli.runtime").joinpath("options.toml").read_text())
+    shared, used = described.pop("shared"), set[str]()
+    for name in COMMANDS:
+        command: Any = load_command(name)
+        commands = dict(getattr(command, "commands", {}))
+        own = described.pop(name, {})
+        for part, found in commands.items() or [(None, command)]:
+            parameters = {one.name for one in found.params}
+            assert parameters >= {*(own if part is None else own.pop(part, {}))}, (name, part)
+            used |= parameters
+        assert not commands or own == {}, name
+    assert described == {}
+    assert {*shared} <= used

@@ -1,31 +1,19 @@
-"""The arguments and options that several commands share."""
+"""The values of options that several commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
-
-import typer
+from typing import Literal, TypeAlias
 
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
-Definition: TypeAlias = Annotated[
-    str, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
-]
-Definitions: TypeAlias = Annotated[
-    list[str], typer.Argument(metavar="DEFINITION", help="Python files with definitions: FILE or FILE:NAME.")
-]
-Reason: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of runs.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
-EngineName: TypeAlias = Annotated[
-    Literal["auto", "duckdb", "spark"] | None,
-    typer.Option("--engine", help="DuckDB in this process, or Spark. [default: TAILRACE_ENGINE, or auto]"),
-]
+EngineName: TypeAlias = Literal["auto", "duckdb", "spark"] | None
+"""The value of the option `--engine`."""
 
 
-def settings_on(engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
+def settings_on(engine: EngineName) -> Settings:
     """Read the settings. If `engine` (the option `--engine`) is given, it replaces the engine of the settings."""
     settings = Settings()
     return settings if engine is None else settings.on_engine(engine)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tailrace.cli.runtime.interruption import Stop
-from tailrace.cli.runtime.options import Definition, EngineName, Json, Reason, settings_on
+from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import span
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def apply(
-    definition: Definition,
-    once: Annotated[bool, typer.Option("--once", help="End after the switch; fold no new epochs.")] = False,
-    reason: Reason = None,
+    definition: str,
+    once: bool = False,
+    reason: str | None = None,
     engine: EngineName = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Build a generation of a changed definition from the log, beside the current generation, and switch to it.
 
@@ -86,15 +86,10 @@ def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
 
 
 def rollback(
-    definition: Definition,
-    to: Annotated[
-        int | None,
-        typer.Option(
-            "--to", metavar="N", min=1, help="The generation to go back to. [default: the one before the current one]"
-        ),
-    ] = None,
-    reason: Reason = None,
-    json: Json = False,
+    definition: str,
+    to: int | None = None,
+    reason: str | None = None,
+    json: bool = False,
 ) -> None:
     """Go back to an earlier generation of a definition, with its columns and its rows; nothing is computed.
 

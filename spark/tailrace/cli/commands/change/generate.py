@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import parse_instant, quantity
 from tailrace.cli.terminal.usage import UsageError
@@ -24,23 +23,14 @@ _BEGIN = "2026-01-01"
 
 def generate(
     log: Annotated[str, typer.Argument(metavar="LOG", help=f"The log: {', '.join(LOGS)}.")],
-    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", file_okay=False)],
-    rate: Annotated[float, typer.Option(metavar="N", help="Records per second.")] = 10.0,
-    minutes: Annotated[
-        float, typer.Option(metavar="N", help="The length of the log, in minutes of event time.")
-    ] = 60.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed; the same seed gives the same log.")] = 1,
-    begin: Annotated[
-        str | None,
-        typer.Option(metavar="INSTANT", help="The first instant of the log. [default: 2026-01-01; with --live: now]"),
-    ] = None,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The time that a file covers: the records that become known in it.")
-    ] = 60.0,
-    live: Annotated[
-        bool, typer.Option("--live", help="Write each file at the end of its time on the wall clock.")
-    ] = False,
-    json: Json = False,
+    to: Path,
+    rate: float = 10.0,
+    minutes: float = 60.0,
+    seed: int = 1,
+    begin: str | None = None,
+    every: float = 60.0,
+    live: bool = False,
+    json: bool = False,
 ) -> None:
     """Write a made-up log into a folder, with late records and duplicates.
 

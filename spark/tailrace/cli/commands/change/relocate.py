@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import quantity
 from tailrace.settings import Settings
 
 
-def relocate(json: Json = False) -> None:
+def relocate(json: bool = False) -> None:
     """Make a copied or moved lake independent of the original: its tables then name the files at the new place.
 
     An Iceberg table names each of its files by the full path, so the tables of a copied lake still name the files of

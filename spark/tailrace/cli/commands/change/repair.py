@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from tailrace.cli.runtime.command_list import command_group
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.json_fields import fields
@@ -15,7 +10,7 @@ from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
 
 
-def answers(definition: Definition, json: Json = False) -> None:
+def answers(definition: str, json: bool = False) -> None:
     """Rewrite the answers that differ from their ledger.
 
     One commit corrects all rows that another program added, duplicated, changed or deleted. A running stream is not
@@ -42,12 +37,10 @@ def answers(definition: Definition, json: Json = False) -> None:
 
 
 def accept(
-    definition: Definition,
-    commits: Annotated[
-        list[int], typer.Argument(metavar="COMMIT...", help="The numbers of the commits, from the report of `audit`.")
-    ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, for later audits.")],
-    json: Json = False,
+    definition: str,
+    commits: list[int],
+    reason: str,
+    json: bool = False,
 ) -> None:
     """Accept foreign commits of a definition's tables, so that audits no longer report the commits as faults.
 

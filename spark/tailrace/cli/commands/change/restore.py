@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from tailrace.cli.runtime.options import Definitions, Json, Reason
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.json_fields import fields
@@ -15,16 +10,11 @@ from tailrace.settings import Settings
 
 
 def restore(
-    definitions: Definitions,
-    epoch: Annotated[int, typer.Option("--epoch", metavar="N", min=0, help="The last epoch to keep.")],
-    log: Annotated[
-        bool,
-        typer.Option(
-            "--log", help="Take the log back, too; the stream then reads later records from the source again."
-        ),
-    ] = False,
-    reason: Reason = None,
-    json: Json = False,
+    definitions: list[str],
+    epoch: int,
+    log: bool = False,
+    reason: str | None = None,
+    json: bool = False,
 ) -> None:
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.names import name_faults
@@ -15,10 +10,10 @@ from tailrace.settings import Settings
 
 
 def signal(
-    definition: Definition,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal, as in AfterSignal.")],
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of signals.")] = None,
-    json: Json = False,
+    definition: str,
+    name: str,
+    note: str | None = None,
+    json: bool = False,
 ) -> None:
     """Send a signal to the pipelines of a definition's log; waiting triggers fire in the stream's next epoch.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.json_fields import fields
@@ -28,7 +27,7 @@ Changes: TypeAlias = "Sequence[tuple[ContractChange, AffectedReaders]]"
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
 
-def plan_tables(definition: Definition, json: Json = False) -> None:
+def plan_tables(definition: str, json: bool = False) -> None:
     """Show the changes that `tables apply` would make to match the contracts, and the readers that they would break.
 
     This command compares the columns and properties of the live tables with the contracts. To see how a changed
@@ -51,14 +50,9 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
 
 
 def apply_tables(
-    definition: Definition,
-    destructive: Annotated[
-        bool,
-        typer.Option(
-            "--destructive", help="Make destructive changes, too; `tables plan` names the readers that they break."
-        ),
-    ] = False,
-    json: Json = False,
+    definition: str,
+    destructive: bool = False,
+    json: bool = False,
 ) -> None:
     """Change the live tables to match their contracts, while streams, backfills and readers go on.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from tailrace.cli.commands.change.table_changes import apply_tables, plan_tables
 from tailrace.cli.runtime.command_list import command_group
-from tailrace.cli.runtime.options import Definition, Definitions, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.usage import ExitStatus
@@ -35,7 +34,7 @@ class ShownByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def show(definition: Definition, json: Json = False) -> None:
+def show(definition: str, json: bool = False) -> None:
     """Show the contract of each table (columns, key, layout, owner), and whether the live table matches it.
 
     The exit status is 1 if a live table differs from its contract. Reads the catalog, without Spark.
@@ -54,14 +53,9 @@ def show(definition: Definition, json: Json = False) -> None:
 
 
 def write(
-    definition: Definition,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="DIR", help="The folder for the files. [default: TAILRACE_CONTRACTS]", file_okay=False
-        ),
-    ] = None,
-    json: Json = False,
+    definition: str,
+    folder: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Write the contracts of a definition's tables as files, one file per table.
 
@@ -79,10 +73,8 @@ def write(
 
 
 def sources(
-    definitions: Definitions,
-    file: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="The file in the dbt project.", dir_okay=False)
-    ] = Path("dbt/models/sources.yml"),
+    definitions: list[str],
+    file: Path = Path("dbt/models/sources.yml"),
 ) -> None:
     """Write the contracts as sources of a dbt project: columns with docs, keys, and the freshness of the watermark."""
     from tailrace.lake.catalog.lake import Lake

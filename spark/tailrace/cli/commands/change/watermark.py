@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import parse_instant, span, time_text
@@ -31,19 +29,12 @@ first. JSON output has all partitions.
 
 
 def watermark(
-    definition: Definition,
-    until: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="Declare that all records before this instant have arrived.")
-    ] = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The partition that is complete. [default: the whole log]")
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option("--log", metavar="NAME", help="The log, if the definition reads several; may be repeated."),
-    ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of declarations.")] = None,
-    json: Json = False,
+    definition: str,
+    until: str | None = None,
+    partition: str | None = None,
+    log: list[str] | None = None,
+    note: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show the watermark of a definition's log, by partition, and the partitions that hold the watermark back.
 

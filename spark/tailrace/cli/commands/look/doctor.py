@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
 import tailrace
-from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import quantity
@@ -28,13 +27,9 @@ Faults come last, because users look at the end of the output first.
 
 
 def doctor(
-    application: Annotated[
-        str | None, typer.Option("--application", metavar="ID", help="Check this EMR Serverless application, too.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", metavar="ARN", help="The role of the application's runs.")
-    ] = None,
-    json: Json = False,
+    application: str | None = None,
+    role: str | None = None,
+    json: bool = False,
 ) -> None:
     """Find the faults of this installation, and say how to mend them.
 

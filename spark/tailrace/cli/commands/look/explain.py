@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tailrace.cli.runtime.options import Definition, EngineName, Json, settings_on
+from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.json_fields import chain_data
@@ -18,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def explain(
-    definition: Definition,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL texts, too.")] = False,
+    definition: str,
+    sql: bool = False,
     engine: EngineName = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Show how a definition runs: its stages and the engine of each, its state, and its tables.
 

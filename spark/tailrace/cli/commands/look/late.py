@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.corrections import backfill_commands, behind_data, tell_behind
@@ -29,7 +28,7 @@ RANGES = 20
 """The maximum number of time ranges in the printed table; JSON output has all ranges."""
 
 
-def late(definition: Definition, json: Json = False) -> None:
+def late(definition: str, json: bool = False) -> None:
     """Show the records that came too late for their windows, by range of event time, and the backfills to run.
 
     A record that came too late is in the log, but no answer counts the record until a backfill of its range has run.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json, key_texts
+from tailrace.cli.runtime.options import key_texts
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, sign, table
 from tailrace.cli.terminal.formats import (
@@ -34,16 +33,10 @@ _STYLES = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": 
 
 
 def panes(
-    definition: Definition,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="The key: a value for each key column in order, or COLUMN=VALUE."),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(metavar="INSTANT", help="The window: its start, or an instant in it. [default: all windows]"),
-    ] = None,
-    json: Json = False,
+    definition: str,
+    key: list[str] | None = None,
+    window: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show every pane of a key's windows, in version order, and the records that came too late.
 

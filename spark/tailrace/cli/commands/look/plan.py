@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import quantity, rate, span, time_text
 from tailrace.cli.terminal.json_fields import fields
@@ -30,7 +29,7 @@ SAYS = {
 }
 
 
-def plan(definition: Definition, json: Json = False) -> None:
+def plan(definition: str, json: bool = False) -> None:
     """Show the effect of a changed definition on the existing tables, and what `apply` would do.
 
     The command reads only the catalog, the metadata of the tables, and the table of runs. The command changes nothing.

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from tailrace.cli.runtime.options import Definitions
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.plan.loader import load_all
@@ -17,18 +12,11 @@ PORT = 8321
 
 
 def serve(
-    definitions: Definitions,
-    host: Annotated[
-        str, typer.Option(help="Listen at this address. Any address beyond this machine needs a token.")
-    ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen at this port; 0 is any free port.")] = PORT,
-    token: Annotated[
-        str | None,
-        typer.Option(help="Require this token. [default: TAILRACE_SERVE_TOKEN, or none on this machine]"),
-    ] = None,
-    airflow: Annotated[
-        str | None, typer.Option(metavar="URL", help="Link to the backfill DAGs of the Airflow at this address.")
-    ] = None,
+    definitions: list[str],
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    token: str | None = None,
+    airflow: str | None = None,
 ) -> None:
     """Show the lake in a browser: the status of each definition, its windows and panes, late records, and runs.
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tailrace.cli.commands.look.simulated_sample import read_samples
-from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import END_OF_TIME
@@ -28,53 +25,20 @@ if TYPE_CHECKING:
 _SMALL = 1.0
 """The scale of the pictures that `--paper` writes. At this scale, each picture is about 1,200 pixels wide."""
 
-_Defined: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
-]
-_Data: TypeAlias = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="DATA",
-        help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them; for several logs a folder with "
-        "a file or folder named after each.",
-    ),
-]
-_PerEpoch: TypeAlias = Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")]
-_Every: TypeAlias = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="Cut epochs by this length of processing time instead."),
-]
-_Open: TypeAlias = Annotated[bool, typer.Option("--open", help="Do not end the input; windows stay open.")]
-_Key: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
-]
-_Result: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The result, or column, that the plot shows.")
-]
-_Page: TypeAlias = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")]
-_Png: TypeAlias = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")]
-_Scale: TypeAlias = Annotated[
-    float,
-    typer.Option(metavar="N", min=0.5, max=8, help="The size of the picture: N times about 1,200 pixels in width."),
-]
-_Paper: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
-]
-
 
 def simulate(
-    definition: _Defined = None,
-    data: _Data = None,
-    per_epoch: _PerEpoch = 1,
-    every: _Every = None,
-    leave_open: _Open = False,
-    key: _Key = None,
-    result: _Result = None,
-    page: _Page = None,
-    png: _Png = None,
-    scale: _Scale = 2.0,
-    paper: _Paper = None,
-    json: Json = False,
+    definition: str | None = None,
+    data: Path | None = None,
+    per_epoch: int = 1,
+    every: float | None = None,
+    leave_open: bool = False,
+    key: list[str] | None = None,
+    result: str | None = None,
+    page: Path | None = None,
+    png: Path | None = None,
+    scale: float = 2.0,
+    paper: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Fold a definition over a sample, in Python alone, and show its panes, rows or productions.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
@@ -37,11 +35,8 @@ RUNS = 10
 
 
 def status(
-    definition: Annotated[
-        str | None,
-        typer.Argument(metavar="DEFINITION", help="A Python file with a definition. [default: the whole lake]"),
-    ] = None,
-    json: Json = False,
+    definition: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show the status of a definition: watermark and lag, epochs, open windows, counts, and runs.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json, key_texts
+from tailrace.cli.runtime.options import key_texts
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import (
@@ -41,29 +40,14 @@ _STYLES |= {"gone": "red", "taken back": "red"}
 
 
 def trace(
-    definition: Definition,
-    id: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="The id of the record: a value for each column of record_id."),
-    ] = None,
-    place: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE:OFFSET",
-            help="The place of the record: _source and _offset of the log or of its rejected records.",
-        ),
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="A condition on the log's columns: \"carrier = 'AA'\".")
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE", help="The key of an answer, as in `panes`; needs --window.")
-    ] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="The window of an answer: its start, or an instant in it.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of records.")] = 20,
-    json: Json = False,
+    definition: str,
+    id: list[str] | None = None,
+    place: str | None = None,
+    where: str | None = None,
+    key: list[str] | None = None,
+    window: str | None = None,
+    limit: int = 20,
+    json: bool = False,
 ) -> None:
     """Find a record: when it was landed, its windows, and the panes and answers that count it.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definitions, EngineName, Json, settings_on
+from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, mark, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 
 def audit(
-    definitions: Definitions,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read all files, and compare their bytes with the recorded checksums.")
-    ] = False,
+    definitions: list[str],
+    deep: bool = False,
     engine: EngineName = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Prove by counting that every record is accounted for, and that the answers equal one batch over the log.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, cast
 
 import typer
 
-from tailrace.cli.runtime.options import Definition, EngineName, Json, Reason, settings_on
+from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
@@ -25,19 +25,13 @@ if TYPE_CHECKING:
 
 
 def backfill(
-    definition: Definition,
-    first: Annotated[
-        str,
-        typer.Option("--from", metavar="T", help="The start of the range: a date or an instant, in UTC by default."),
-    ],
-    last: Annotated[
-        str | None,
-        typer.Option("--to", metavar="T", help="The end of the range, exclusive. [default: the end of the log]"),
-    ] = None,
-    reason: Reason = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes, and change nothing.")] = False,
+    definition: str,
+    first: str,
+    last: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
     engine: EngineName = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Compute a range of event time again from the log, beside a running stream, and merge the differences.
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,20 +19,10 @@ from tailrace.toolchain.tool_errors import ToolchainError
 
 
 def dbt(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="The arguments of dbt: build, run, test. [default: build]"),
-    ] = None,
-    project: Annotated[Path, typer.Option(metavar="DIR", help="The dbt project.", file_okay=False, exists=True)] = Path(
-        "dbt"
-    ),
-    target: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder for dbt's artifacts and logs.", file_okay=False)
-    ] = Path("build/dbt"),
-    epoch: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Read every table as of this epoch of its log."),
-    ] = None,
+    arguments: list[str] | None = None,
+    project: Path = Path("dbt"),
+    target: Path = Path("build/dbt"),
+    epoch: int | None = None,
 ) -> None:
     """Run dbt on the lake, in a Spark session of this process, while streams go on.
 

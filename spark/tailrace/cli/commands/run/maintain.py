@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, table
@@ -25,11 +23,9 @@ if TYPE_CHECKING:
 
 
 def maintain(
-    definition: Definition,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what the tables need, without Spark, and change nothing.")
-    ] = False,
-    json: Json = False,
+    definition: str,
+    dry_run: bool = False,
+    json: bool = False,
 ) -> None:
     """Merge small files, apply deletes, expire old snapshots, and remove the remains of dead runs.
 

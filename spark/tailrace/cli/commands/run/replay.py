@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.options import Definition, EngineName, Json, key_texts, settings_on
+from tailrace.cli.runtime.options import EngineName, key_texts, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, mark, table
 from tailrace.cli.terminal.formats import bounds, quantity, span, time_text, value_text
@@ -34,30 +34,19 @@ _KINDS |= {"partial": "partials", "production": "rows"}
 
 
 def replay(
-    definition: Definition,
-    epochs: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="The epochs to fold again: A..B, A.., ..B or A. [default: all]"),
-    ] = None,
-    as_of: Annotated[
-        int | None, typer.Option("--as-of", metavar="E", min=0, help="Fold nothing; show the state as of epoch E.")
-    ] = None,
+    definition: str,
+    epochs: str | None = None,
+    as_of: int | None = None,
     rows: Annotated[
         int | None,
         typer.Option(
             metavar="N", min=0, help=f"With --as-of: the number of windows and of answers to show. [default: {ROWS}]"
         ),
     ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="With --as-of: a key, as a value for each key column, or COLUMN=VALUE."),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="TABLE", help="Keep the replayed rows in this new table."),
-    ] = None,
+    key: list[str] | None = None,
+    keep: str | None = None,
     engine: EngineName = None,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """Fold recorded epochs again from the log, with their clocks, and prove that the rows equal the ledger's rows.
 

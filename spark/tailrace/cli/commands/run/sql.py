@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.text import Text
 
 from tailrace.cli.runtime.spark_session import activity, session
@@ -40,19 +39,11 @@ class Form(StrEnum):
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help='SQL that reads: "select * from hourly_departures".')],
-    engine: Annotated[
-        SqlEngine,
-        typer.Option(help="auto: Spark's dialect, on DuckDB if the results are the same; duckdb: DuckDB's dialect."),
-    ] = SqlEngine.AUTO,
-    form: Annotated[Form, typer.Option("--format", help="The format of the rows.")] = Form.TABLE,
-    rows: Annotated[
-        int, typer.Option(metavar="N", min=0, help="The maximum number of rows in a printed table; 0 for all.")
-    ] = 100,
-    epoch: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Read every table as of this epoch of its log."),
-    ] = None,
+    query: str,
+    engine: SqlEngine = SqlEngine.AUTO,
+    form: Form = Form.TABLE,
+    rows: int = 100,
+    epoch: int | None = None,
 ) -> None:
     """Run a SQL query over the lake's tables. It only reads, and times are in UTC.
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from tailrace.cli.runtime.interruption import Stop
-from tailrace.cli.runtime.options import Definitions, EngineName, settings_on
+from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import ending_spark, session
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output, output_for
@@ -52,58 +52,20 @@ _NAMED = 10
 
 
 def stream(
-    definitions: Definitions,
-    folders: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="[LOG=]DIR", help="Read the files that land in this folder, for this log."),
-    ] = None,
-    format: Annotated[
-        Literal["json", "csv", "parquet"], typer.Option("--format", help="The format of the files.")
-    ] = "json",
-    topics: Annotated[
-        list[str] | None, typer.Option("--kafka", metavar="[LOG=]TOPIC", help="Read this Kafka topic, for this log.")
-    ] = None,
-    bootstrap: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
-    ] = None,
-    new_topic: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Read a topic that was created again, and has this id, from its beginning."),
-    ] = None,
-    from_log: Annotated[
-        bool, typer.Option("--from-log", help="Fold the log that another stream lands; land nothing.")
-    ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Read the present input of the source, and end.")] = False,
-    every: Annotated[
-        float,
-        typer.Option(
-            min=0, metavar="SECONDS", help="The minimum time between the starts of two epochs.", show_default="at once"
-        ),
-    ] = 0.0,
-    per_epoch: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="The maximum number of files, or of Kafka records, in an epoch."),
-    ] = None,
-    follow_every: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Update the answers from the ledger every N epochs, whatever it costs.",
-            show_default="10, within TAILRACE_FRESHNESS",
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            metavar="N",
-            help="Serve metrics for Prometheus; 0 is any free port. [default: TAILRACE_METRICS_PORT]",
-        ),
-    ] = None,
+    definitions: list[str],
+    folders: list[str] | None = None,
+    format: Literal["json", "csv", "parquet"] = "json",
+    topics: list[str] | None = None,
+    bootstrap: str | None = None,
+    new_topic: str | None = None,
+    from_log: bool = False,
+    once: bool = False,
+    every: float = 0.0,
+    per_epoch: int | None = None,
+    follow_every: int | None = None,
+    metrics_port: int | None = None,
     engine: EngineName = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line per epoch.")] = False,
+    json: bool = False,
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold the log epoch by epoch.
 

@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 import tailrace
 from tailrace.cli.commands.run.maintain import maintenance_data
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 
-def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="The path of the socket.")]) -> None:
+def worker(place: Path) -> None:
     """Hold a Spark session for runs that ask for it over a socket, and end when the worker is idle.
 
     Airflow's runs start this command automatically.
