@@ -71,26 +71,13 @@ class CorrectedAnswers:
 def show_backfill(story: Story, corrected: CorrectedAnswers, tables: DemoTables, wide: Span, shown: Span) -> None:
     """Print the changes that a backfill made, and whether any other row was changed."""
     done, differ = corrected.done, len(changed_keys(corrected.old, corrected.new))
-    story.say(
-        f"{quantity(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
-        f"{done.retracted:,} went away, in {span(done.seconds)}. Flights and their mean delay in the hours around the "
-        "shown one, as the pane on time had them, as the stream left them, and now:"
-    )
+    story.tell("corrected", changed=quantity(done.changed, "window"), done=done, took=span(done.seconds))
     story.show(_history(tables, wide, shown))
     if not corrected.clean:
-        story.say(
-            f"{quantity(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
-            f"{corrected.again.changed:,}: this is a bug.",
-            style="bold red",
-        )
+        story.tell("unclean", style="bold red", differ=quantity(differ, "row"), corrected=corrected)
         return
-    story.say(
-        f"Was anything else touched? Iceberg keeps the answer of before (snapshot {corrected.before}) and of after "
-        f"({corrected.after}). Row by row, {corrected.alone:,} of {quantity(len(corrected.new), 'row')} are the same "
-        f"in every column, version included; the other {differ:,} are the backfill's, of generation "
-        f"{done.run.generation}."
-    )
-    story.say("The same backfill once more, as a check, changed nothing.")
+    story.tell("clean", corrected=corrected, rows=quantity(len(corrected.new), "row"), differ=differ)
+    story.tell("again")
 
 
 def _history(tables: DemoTables, wide: Span, shown: Span) -> Table:

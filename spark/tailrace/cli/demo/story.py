@@ -8,9 +8,12 @@ import signal
 import textwrap
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from types import FrameType
 
 from rich.console import Console, RenderableType
@@ -21,6 +24,11 @@ from rich.text import Text
 from tailrace.cli.terminal.console import WIDTH, Output
 
 INDENT = "     "
+
+
+@cache
+def _paragraphs() -> dict[str, str]:
+    return tomllib.loads(files(__package__).joinpath("story.toml").read_text("utf-8"))
 
 
 @dataclass
@@ -72,9 +80,10 @@ class Story:
         self.interrupted = True
         os.write(2, f"\n{INDENT}Ctrl-C: the demo ends when what is running is done; again to end it at once\n".encode())
 
-    def say(self, text: str, style: str = "") -> None:
-        """Print a paragraph."""
-        self._apart("say")
+    def tell(self, name: str, style: str = "", **values: object) -> None:
+        """Print a paragraph of `story.toml`, with these values for its placeholders."""
+        text = _paragraphs()[name].format(**values)
+        self._apart("paragraph")
         width = min(self.console.width, WIDTH) - len(INDENT)
         for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False):
             self.console.print(Text(INDENT + line, style=style), soft_wrap=True)

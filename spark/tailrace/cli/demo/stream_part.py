@@ -75,11 +75,9 @@ class StreamPart:
         finally:
             progress.close()
         tally = progress.tally
-        self.story.say(
-            f"{quantity(tally.epochs, 'epoch')} in {span(self.seconds)}: {quantity(tally.records, 'record')} "
-            f"({rate(tally.records, self.seconds)} a second), {quantity(tally.panes, 'pane')}, "
-            f"{quantity(tally.retractions, 'retraction')}, {quantity(tally.late, 'record')} too late."
-        )
+        nouns = {"epochs": "epoch", "records": "record", "panes": "pane", "retractions": "retraction", "late": "record"}
+        counts = {name: quantity(getattr(tally, name), noun) for name, noun in nouns.items()}
+        self.story.tell("streamed", took=span(self.seconds), rate=rate(tally.records, self.seconds), **counts)
         return spark
 
     def _watch(self, report: EpochReport) -> None:

