@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def page_template(name: str) -> jinja2.Template:
-    """Load a page's template, which escapes all text. Raises `PlotMissingError` if jinja2 is not installed."""
+def templates(*packages: str) -> jinja2.Environment:
+    """Create the Jinja environment for the templates of some packages.
+
+    The environment escapes all values and raises an error for an undefined name. Raises `PlotMissingError` if jinja2 is
+    not installed.
+    """
     try:
         import jinja2
     except ImportError:
         raise PlotMissingError("jinja2 is not installed: install tailrace[plot]") from None
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tailrace.plots"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+    return jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one) for one in packages]), autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+
+
+def page_template(name: str) -> jinja2.Template:
+    """Load the template of a plot's page. Raises `PlotMissingError` if jinja2 is not installed."""
+    environment = templates("tailrace.plots")
     environment.filters["written"] = format_value
     environment.tests["numeric"] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     return environment.get_template(name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import jinja2
@@ -22,7 +22,8 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.serve.airflow_links import remedy
+from tailrace.plots.plot_page import templates
+from tailrace.serve.airflow_links import Remedy, remedy
 from tailrace.serve.reading import shown_text
 from tailrace.serve.reading.event_grid import answer_list, event_grid, extent, whole_units
 from tailrace.serve.reading.event_time import TimeRange, address_text, wider
@@ -33,6 +34,8 @@ from tailrace.serve.reading.stage_overview import LastStates, late_state, runs_o
 from tailrace.serve.reading.stage_rows import ALL, NoTablesError, StageRows, late_rows
 from tailrace.serve.reading.window_story import MOST_RECORDS, WindowStory, window_story
 from tailrace.trace.wanted_records import place_text
+
+T = TypeVar("T")
 
 MOST_PAGES = 100_000
 """The highest page number that a request may ask for. A higher number shows this page instead."""
@@ -55,20 +58,12 @@ class ServedDefinitions:
 
 
 def environment() -> jinja2.Environment:
-    """Create the Jinja environment for the templates.
-
-    The environment escapes all values and raises an error for an undefined name.
-    """
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("tailrace.serve"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """Create the Jinja environment for the templates, with the functions that the templates call."""
+    made = templates("tailrace.serve")
     names = ("value_text", "instant_text", "second_text", "window_text", "span_text", "count_text", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
-    made.globals |= {one.__name__: one for one in (heat, address, unread_files, place_text)}
+    made.globals |= {one.__name__: one for one in (heat, address, unread_files, place_text, wider)}
+    made.globals["most_records"] = MOST_RECORDS
     made.filters["at"] = address_text
     return made
 
@@ -94,8 +89,12 @@ def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **mo
     return f"{path}?{query}" if query else path
 
 
-def page_links(path: str, page: int, more: bool, query: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the addresses of a table's previous page and next page; an address is None if there is no such page."""
+def page_links(request: Request, more: bool, query: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the addresses of a table's previous page and next page; an address is None if there is no such page.
+
+    `more` is True if rows follow the page that the request names.
+    """
+    path, page = request.url.path, _page_of(request)
     return {
         "before": address(path, query, page=page - 1) if page else None,
         "after": address(path, query, page=page + 1) if more else None,
@@ -113,17 +112,20 @@ class LakePages:
     states: LastStates
 
     def render(
-        self, template: str, title: str, *, stage: Definition | None = None, tab: str = "", status: int = 200,
-        **values: Any,
-    ) -> Response:  # fmt: skip
-        """Render a page from its template. If `stage` is given, the page also shows the stage's tabs."""
+        self, template: str, title: str = "", *, stage: Definition | None = None, status: int = 200, **values: Any
+    ) -> Response:
+        """Render a page from its template.
+
+        If `stage` is given, the page also shows the stage's tabs, and its title is the stage's name.
+        """
         if stage is not None:
             tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
             absent = {"late": not stage.repairs_late, "runs": tables_of(stage).runs is None}
-            values |= {"kind": stage.kind_name, "tab": tab}
+            values |= {"kind": stage.kind_name, "windowed": stage.windowed, "path": f"/stages/{stage.name}"}
             values["tabs"] = {name: text for name, text in tabs.items() if not absent.get(name)}
         stages = [(name, one.kind_name) for name, one in self.served.stages.items()]
-        values |= {"title": title, "stages": stages, "stage": None if stage is None else stage.name, "status": status}
+        name = None if stage is None else stage.name
+        values |= {"title": name or title, "stages": stages, "stage": name, "status": status}
         return HTMLResponse(self.templates.get_template(template).render(values), status)
 
     def _stage(self, request: Request) -> Definition:
@@ -148,8 +150,7 @@ class LakePages:
         settings, remedies = self.reader.lake.settings, dict[str, list[Any]]()
         for state in states:
             stage = self.served.stages[state.name]
-            ranges = backfills_of(state.lacks)
-            remedies[state.name] = [self._remedy(self.served.text_of(stage), stage, *one) for one in ranges]
+            remedies[state.name] = [self._remedy(stage, *one) for one in backfills_of(state.lacks)]
         return self.render("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
@@ -160,9 +161,7 @@ class LakePages:
             try:
                 rows = StageRows.of(session.lake, stage)
             except NoTablesError:
-                return self.render(
-                    "not_yet.html", stage.name, stage=stage, tab="time", definition=self.served.text_of(stage)
-                )
+                return self.render("not_yet.html", stage=stage, definition=self.served.text_of(stage))
             runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.own.step)
             with (
                 rows.open_rows(session, files, (*rows.keys, *rows.values)) as named,
@@ -174,23 +173,9 @@ class LakePages:
                 )
                 # If the request names no range, list the rows of the whole table, page by page.
                 listed = answer_list(session, rows, named, asked or ALL, page, generation)
-        path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
-        return self.render(
-            "time.html",
-            stage.name,
-            stage=stage,
-            tab="time",
-            grid=grid,
-            asked=asked,
-            up=[] if asked is None else wider(asked),
-            listed=listed,
-            windowed=rows.windowed,
-            generation=generation,
-            path=path,
-            query=where,
-            **page_links(path, page, listed.more, where),
-        )
+        shown: dict[str, Any] = {"grid": grid, "asked": asked, "listed": listed, "generation": generation}
+        return self.render("time.html", stage=stage, **shown, **page_links(request, listed.more, where))
 
     def window(self, request: Request) -> Response:
         """Show the history of one window of a key."""
@@ -198,19 +183,7 @@ class LakePages:
         query = {**story.window.query, "key": request.query_params.get("key", "")}
         value = request.query_params.get("value")
         drawn = value if value in story.drawn_values else next(iter(story.drawn_values), None)
-        return self.render(
-            "window.html",
-            story.pipeline.name,
-            stage=story.pipeline,
-            tab="time",
-            story=story,
-            up=wider(story.window),
-            path=f"/stages/{story.pipeline.name}",
-            query=query,
-            drawn=drawn,
-            has_plot=bool(story.panes or story.records),
-            most_records=MOST_RECORDS,
-        )
+        return self.render("window.html", stage=story.pipeline, story=story, query=query, drawn=drawn)
 
     def plot(self, request: Request) -> Response:
         """Return the plot of one window of a key as JSON, for the script that draws the plot."""
@@ -233,71 +206,45 @@ class LakePages:
         """Show the event-time ranges with late records that are in no answer, and the backfills that would add these
         records.
         """
-        stage, page = self._stage(request), _page_of(request)
+        stage = self._stage(request)
         if not stage.repairs_late:
             raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
         with self.reader.session() as session:
             report = late_state(session, stage)
-        text = self.served.text_of(stage)
-        ranges = () if report is None else report.ranges
-        first, most = page * self.reader.rows, self.reader.rows
-        wanted = [] if report is None else [TimeRange(*one) for one in propose_backfills(report.ready)]
-        path = f"/stages/{stage.name}/late"
-        return self.render(
-            "late.html",
-            stage.name,
-            stage=stage,
-            tab="late",
-            report=report,
-            ranges=[
-                (one, TimeRange(one.first, one.last), report.wait(one), self._remedy(text, stage, one.first, one.last))
-                for one in ranges[first : first + most]
-                if report is not None
-            ],
-            remedies=[self._remedy(text, stage, one.first, one.last) for one in wanted],
-            **page_links(path, page, len(ranges) > first + most),
-        )
+        ranges, links = self._one_page(request, () if report is None else report.ranges)
+        rows = [
+            (one, TimeRange(one.first, one.last), report.wait(one), self._remedy(stage, one.first, one.last))
+            for one in ranges
+            if report is not None
+        ]
+        wanted = [] if report is None else [self._remedy(stage, *one) for one in propose_backfills(report.ready)]
+        return self.render("late.html", stage=stage, report=report, ranges=rows, remedies=wanted, **links)
 
-    def _remedy(self, text: str, stage: Definition, first: int, last: int) -> Any:
-        return remedy(text, stage.name, TimeRange(first, last), self.airflow)
+    def _one_page(self, request: Request, rows: Sequence[T]) -> tuple[Sequence[T], dict[str, Any]]:
+        """Return the rows on the page that a request names, and the links to the page before and the page after."""
+        first, most = _page_of(request) * self.reader.rows, self.reader.rows
+        return rows[first : first + most], page_links(request, len(rows) > first + most)
+
+    def _remedy(self, stage: Definition, first: int, last: int) -> Remedy:
+        return remedy(self.served.text_of(stage), stage.name, TimeRange(first, last), self.airflow)
 
     def runs(self, request: Request) -> Response:
         """Show a stage's runs, latest first."""
-        stage, page = self._stage(request), _page_of(request)
+        stage = self._stage(request)
         with self.reader.session() as session:
             runs = runs_of(session.lake, stage)[::-1]
-        first, most = page * self.reader.rows, self.reader.rows
-        path = f"/stages/{stage.name}/runs"
-        return self.render(
-            "runs.html",
-            stage.name,
-            stage=stage,
-            tab="runs",
-            runs=runs[first : first + most],
-            total=len(runs),
-            **page_links(path, page, len(runs) > first + most),
-        )
+        shown, links = self._one_page(request, runs)
+        return self.render("runs.html", stage=stage, runs=shown, total=len(runs), **links)
 
     def run(self, request: Request) -> Response:
         """Show what one run changed, row by row."""
-        stage, page = self._stage(request), _page_of(request)
-        named = request.path_params["run"]
+        stage, named = self._stage(request), request.path_params["run"]
         with self.reader.session() as session:
             run = next((one for one in runs_of(session.lake, stage) if one.run == named), None)
             if run is None:
                 raise HTTPException(404, "there is no such run")
-            changes = run_changes(session, stage, run, page)
-        path = f"/stages/{stage.name}/runs/{run.run}"
-        return self.render(
-            "run.html",
-            stage.name,
-            stage=stage,
-            tab="runs",
-            run=run,
-            changes=changes,
-            windowed=stage.windowed,
-            **page_links(path, page, changes.more),
-        )
+            changes = run_changes(session, stage, run, _page_of(request))
+        return self.render("run.html", stage=stage, run=run, changes=changes, **page_links(request, changes.more))
 
     def search(self, request: Request) -> Response:
         """Show the records that match a search text, and what happened to each record."""
@@ -316,7 +263,7 @@ class LakePages:
         """Show the description of a stage's definition that `tailrace explain` prints."""
         stage = self._stage(request)
         text = explain_text(stage, self.reader, self.served.definitions.values())
-        return self.render("definition.html", stage.name, stage=stage, tab="definition", text=text)
+        return self.render("definition.html", stage=stage, text=text)
 
 
 def explain_text(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import quote
 
-from tailrace.airflow.web.report import templates
+from tailrace.airflow.web.report import PACKAGE
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.read.query_views import standing_rows
@@ -18,6 +18,7 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.logs.log import PANE_TIME
+from tailrace.plots.plot_page import templates
 from tailrace.serve.lake_pages import address, heat
 from tailrace.serve.reading.event_grid import EventGrid, event_grid, extent, whole_units
 from tailrace.serve.reading.event_time import TimeRange, wider
@@ -38,11 +39,10 @@ def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], p
     with closing(reader), reader.session() as session:
         grid = _grid(session, name, asked)
     path = f"{prefix}/event-time/{quote(dag)}"
-    environment = templates("tailrace.serve")
-    environment.globals |= {one.__name__: one for one in (address, heat, compact, count_text, window_text)}
+    environment = templates(PACKAGE, "tailrace.serve")
+    environment.globals |= {one.__name__: one for one in (address, heat, compact, count_text, window_text, wider)}
     return environment.get_template("event_time.html").render(
-        name=name, grid=grid, asked=asked, up=[] if asked is None else wider(asked), path=path,
-        backfill=f"{prefix}/backfill/{quote(f'{name}.backfill')}",
+        name=name, grid=grid, asked=asked, path=path, backfill=f"{prefix}/backfill/{quote(f'{name}.backfill')}",
     )  # fmt: skip
 
 

@@ -20,9 +20,10 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from sqlalchemy import select
 
 from tailrace.airflow.web.event_time_tab import event_time_tab
-from tailrace.airflow.web.report import RESULT, result_page, templates
+from tailrace.airflow.web.report import PACKAGE, RESULT, result_page
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
+from tailrace.plots.plot_page import templates
 from tailrace.runners.jobs import LONGEST_REASON
 from tailrace.settings import Settings
 
@@ -74,7 +75,7 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
     """Show the form for a backfill, prefilled from the address; Airflow's *Trigger* form cannot be prefilled."""
     root = _root(request)
     first, last, reason = (request.query_params.get(name, "") for name in ("from", "to", "reason"))
-    text = templates().get_template("backfill.html").render(
+    text = templates(PACKAGE).get_template("backfill.html").render(
         name=_name(dag_id), dag=dag_id, dag_page=f"{root}/dags/{quote(dag_id)}", longest=LONGEST_REASON,
         runs=f"{root}/api/v2/dags/{quote(dag_id)}/dagRuns", script=f"{_prefix(request)}/static/backfill.js",
         first=first[:64], last=last[:64], reason=reason[:LONGEST_REASON],
@@ -93,7 +94,7 @@ def _login(request: Request, error: HTTPException) -> Response:
 
 
 def _script() -> Response:
-    script = files("tailrace.airflow.web").joinpath("static", "backfill.js").read_bytes()
+    script = files(PACKAGE).joinpath("static", "backfill.js").read_bytes()
     return Response(script, media_type="text/javascript")
 
 
