@@ -36,16 +36,9 @@ class TailracePlugin(AirflowPlugin):
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class
     fastapi_apps = [{"app": _Pages(), "url_prefix": PREFIX, "name": "tailrace"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
-        {
-            "name": "What it did",
-            "href": f"{PREFIX}/did/{{DAG_ID}}/{{RUN_ID}}",
-            "destination": "dag_run",
-            "url_route": "tailrace-did",
-        },
-        {
-            "name": "Event time",
-            "href": f"{PREFIX}/event-time/{{DAG_ID}}",
-            "destination": "dag",
-            "url_route": "tailrace-event-time",
-        },
+        {"name": name, "href": f"{PREFIX}/{page}/{ids}", "destination": destination, "url_route": f"tailrace-{page}"}
+        for name, page, ids, destination in (
+            ("What it did", "did", "{DAG_ID}/{RUN_ID}", "dag_run"),
+            ("Event time", "event-time", "{DAG_ID}", "dag"),
+        )
     ]

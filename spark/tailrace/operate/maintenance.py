@@ -78,15 +78,6 @@ _ORPHANS = "tailrace_orphans"
 view.
 """
 
-_PROCEDURES = {
-    "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
-    "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
-    "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
-}
-"""A mapping from Iceberg procedure to two of its result columns: the number of old files and the number of new
-files.
-"""
-
 
 class MaintenanceError(LakeError):
     """Raised if maintenance failed. Completed steps remain in effect, and no step is half done."""
@@ -213,7 +204,8 @@ class _Table:
         row = self._try(procedure, lambda: self._call(procedure, arguments))
         if row is None:
             return None
-        taken, made = (int(row[name]) for name in _PROCEDURES[procedure])
+        counted = what.replace(" ", "_")
+        taken, made = int(row[f"rewritten_{counted}_count"]), int(row[f"added_{counted}_count"])
         return (what, (taken, made)) if taken else None
 
     def _expire(self) -> tuple[int, int]:

@@ -33,10 +33,15 @@ command that runs for weeks would fill the memory.
 """
 
 
-class _Last(io.StringIO):
-    """A text stream that discards old text, but keeps at least the last `MOST` characters written to it."""
+class _Kept(io.StringIO):
+    """A text stream that passes text on to the stream `to`, and keeps at least the last `MOST` characters."""
+
+    def __init__(self, to: TextIO) -> None:
+        super().__init__()
+        self.to = to
 
     def write(self, text: str) -> int:
+        self.to.write(text)
         super().write(text)
         if self.tell() > 2 * MOST:
             tail = self.getvalue()[-MOST:]
@@ -45,22 +50,8 @@ class _Last(io.StringIO):
             super().write(tail)
         return len(text)
 
-
-class _Both(io.StringIO):
-    """A text stream that writes to several other streams."""
-
-    def __init__(self, *to: TextIO) -> None:
-        super().__init__()
-        self.to = to
-
-    def write(self, text: str) -> int:
-        for stream in self.to:
-            stream.write(text)
-        return len(text)
-
     def flush(self) -> None:
-        for stream in self.to:
-            stream.flush()
+        self.to.flush()
 
 
 def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
@@ -74,8 +65,8 @@ def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> Non
         return
     from tailrace.aws.objects import put
 
-    out, err, status = _Last(), _Last(), 0
-    with contextlib.redirect_stdout(_Both(sys.stdout, out)), contextlib.redirect_stderr(_Both(sys.stderr, err)):
+    out, err, status = _Kept(sys.stdout), _Kept(sys.stderr), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             command([name, *arguments[1:]], prog_name="tailrace")
         except SystemExit as end:

@@ -143,7 +143,10 @@ class WorkerServer(ThreadingUnixStreamServer):
 
 
 class _Connection(StreamRequestHandler):
+    """A client's connection, and the run that this process executes for the client."""
+
     server: WorkerServer
+    asker: _Asker
 
     def handle(self) -> None:
         with suppress(OSError), self.server.busy_connection():
@@ -164,14 +167,61 @@ class _Connection(StreamRequestHandler):
             self._say(stale=True)
             return
         self._say(doing=f"worker {os.getpid()} has it")
-        asker = _Asker(self.connection)
+        self.asker = _Asker(self.connection)
         with self.server.turns:
-            reply = _Run(self.server, asker, self._say).answer(what, asked)
-        asker.answered = True
+            reply = self._answer(what, asked)
+        self.asker.answered = True
         self._say(**reply)
 
     def _say(self, **message: Any) -> None:
         self.wfile.write(json.dumps(message).encode() + b"\n")
+
+    def _answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if what == "maintain":
+                return {"done": self._maintain(MaintainJob(**asked))}
+            return {"done": self._backfill(BackfillJob.of(**asked))}
+        except Exception as error:
+            if not isinstance(error, TailraceError) and not _spark_lives():
+                self.server.leave()
+            shown = explain_error(error)
+            if not isinstance(shown, TailraceError):
+                return {"failed": line_of(shown), "again": True}
+            failed = shown if isinstance(shown, RunnerError) else refusal(shown)
+            return {"failed": str(failed), "again": failed.again}
+
+    def _maintain(self, job: MaintainJob) -> dict[str, Any]:
+        self.asker.check()
+        with LOADING:
+            definition = load_any(job.definition)
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.operate.maintenance import maintain
+
+        done = maintain(self._spark, Lake(self.server.settings), definition, watch=self._watch_table)
+        return maintenance_data(definition, done)
+
+    def _watch_table(self, name: str) -> None:
+        self.asker.check()
+        self._say(doing=f"maintaining {name}")
+
+    def _backfill(self, job: BackfillJob) -> dict[str, Any]:
+        self.asker.check()
+        settings, tell = self.server.settings, lambda doing: self._say(doing=doing)
+        return JobOutcome.as_data(run_backfill(settings, job, load_job(job), tell, self._cancelled_with))
+
+    def _cancelled_with(self, session: Session) -> None:
+        """Arrange for the session's work to be cancelled when the client disconnects."""
+        self.asker.cancel = session.cancel
+        self.asker.check()
+
+    def _spark(self) -> SparkSession:
+        """Open a Spark session in which the work of this thread is cancelled when the client disconnects."""
+        from tailrace.engines.spark.session import cancellable
+
+        spark = self.server.session()
+        self.asker.cancel = cancellable(spark, "a run of a scheduler")
+        self.asker.check()
+        return spark
 
 
 class _Asker:
@@ -195,63 +245,6 @@ class _Asker:
         """Raise `Cancelled` if the client has disconnected."""
         if self.gone.is_set():
             raise Cancelled("cancelled")
-
-
-class _Run:
-    """A run that this worker process executes for a client."""
-
-    def __init__(self, server: WorkerServer, asker: _Asker, say: Callable[..., None]) -> None:
-        self.server, self.asker, self.say = server, asker, say
-
-    def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
-        try:
-            if what == "maintain":
-                return {"done": self._maintain(MaintainJob(**asked))}
-            return {"done": self._backfill(BackfillJob.of(**asked))}
-        except Exception as error:
-            if not isinstance(error, TailraceError) and not _spark_lives():
-                self.server.leave()
-            shown = explain_error(error)
-            if not isinstance(shown, TailraceError):
-                return {"failed": line_of(shown), "again": True}
-            failed = shown if isinstance(shown, RunnerError) else refusal(shown)
-            return {"failed": str(failed), "again": failed.again}
-
-    def _maintain(self, job: MaintainJob) -> dict[str, Any]:
-        self.asker.check()
-        with LOADING:
-            definition = load_any(job.definition)
-        from tailrace.lake.catalog.lake import Lake
-        from tailrace.operate.maintenance import maintain
-
-        def tell(name: str) -> None:
-            self.asker.check()
-            self.say(doing=f"maintaining {name}")
-
-        done = maintain(self._spark, Lake(self.server.settings), definition, watch=tell)
-        return maintenance_data(definition, done)
-
-    def _backfill(self, job: BackfillJob) -> dict[str, Any]:
-        self.asker.check()
-
-        def tell(doing: str) -> None:
-            self.say(doing=doing)
-
-        return JobOutcome.as_data(run_backfill(self.server.settings, job, load_job(job), tell, self._cancelled_with))
-
-    def _cancelled_with(self, session: Session) -> None:
-        """Arrange for the session's work to be cancelled when the client disconnects."""
-        self.asker.cancel = session.cancel
-        self.asker.check()
-
-    def _spark(self) -> SparkSession:
-        """Open a Spark session in which the work of this thread is cancelled when the client disconnects."""
-        from tailrace.engines.spark.session import cancellable
-
-        spark = self.server.session()
-        self.asker.cancel = cancellable(spark, "a run of a scheduler")
-        self.asker.check()
-        return spark
 
 
 def _spark_lives() -> bool:
