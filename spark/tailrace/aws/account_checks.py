@@ -6,6 +6,7 @@ Small test calls show whether the permissions suffice. Each check deletes what i
 from __future__ import annotations
 
 import json
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from importlib.resources import files
 from typing import Any, Literal
 from urllib.parse import urlparse
 
@@ -30,10 +32,9 @@ From the first threshold on, the check reports the error; from the second thresh
 
 _HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
 
-_CREDENTIALS = (
-    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, if they are temporary), "
-    "or give the machine a role"
-)
+_FAULTS = tomllib.loads(files("tailrace.aws").joinpath("faults.toml").read_text("utf-8"))
+
+_CREDENTIALS: str = _FAULTS["no-credentials"]["mend"]
 
 
 def needs_aws(settings: Settings) -> bool:
@@ -111,34 +112,21 @@ class Aws:
         off, by = abs(self._skew), "ahead" if self._skew > 0 else "behind"
         if off >= ODD:
             more = "AWS refuses" if off >= REFUSED else f"from {REFUSED} s on AWS refuses"
-            raise WrongError(
-                f"this machine's clock is {off:,.0f} s {by}; {more} requests that are signed by such a clock",
-                "set the clock, and keep it by NTP (`timedatectl set-ntp true`, or chrony)",
-            )
+            raise _fault("clock", off=off, by=by, more=more)
         return f"within {max(1, round(off))} s of AWS's"
 
     def _bucket(self) -> str:
         name = self._place[0]
-        another = "set TAILRACE_WAREHOUSE to a bucket that is there"
         try:
             answer = self._call("s3", "head_bucket", Bucket=name)
         except WrongError as error:
-            status = _status(error)
-            if status == 404:
-                raise WrongError(f"there is no bucket {name}", f"make it, or {another}") from error
-            if status == 403:
-                raise WrongError(
-                    f"bucket {name} may not be looked at, or is of another account",
-                    f"allow s3:ListBucket on arn:aws:s3:::{name} to who runs this, or {another}",
-                ) from error
+            if (fault := {404: "no-bucket", 403: "closed-bucket"}.get(_status(error))) is not None:
+                raise _fault(fault, bucket=name) from error
             raise
         region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
         ours = self._client("s3").meta.region_name
         if region and region != ours:
-            raise WrongError(
-                f"bucket {name} is in {region}, and clients are set to {ours}",
-                f"set AWS_REGION and AWS_DEFAULT_REGION to {region}, or use a bucket in {ours}",
-            )
+            raise _fault("far-bucket", bucket=name, region=region, ours=ours)
         return f"bucket {name} is there, in {region or 'a region that it does not say'}"
 
     @contextmanager
@@ -156,19 +144,19 @@ class Aws:
         with self._object() as at:
             read = self._call("s3", "get_object", **at)["Body"].read()
         if read != b"doctor":
-            raise WrongError("an object that was written is read as another", "use another store (TAILRACE_WAREHOUSE)")
+            raise _fault("other-object")
         return f"put, read and deleted under s3://{at['Bucket']}/{at['Key'].rpartition('/')[0]}/"
 
     def _conditional(self) -> str:
-        another = "use a store that honours If-None-Match (TAILRACE_WAREHOUSE)"
+        overwritten = _fault("overwritten")
         with self._object(IfNoneMatch="*") as at:
             try:
                 self._call("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
             except WrongError as error:
                 if _status(error) == 412:
                     return "an object that is there is not written over where that is ruled out"
-                raise WrongError(error.found, error.mend or another) from error
-        raise WrongError("an object was written over where that was ruled out (If-None-Match)", another)
+                raise WrongError(error.found, error.mend or overwritten.mend) from error
+        raise overwritten
 
     def _bucket_settings(self) -> str:
         name = self._place[0]
@@ -197,29 +185,23 @@ class Aws:
         return f"database {database} and its tables may be read"
 
     def _application(self, application: str) -> str:
-        absent = WrongError(
-            f"there is no EMR Serverless application {application} in this account and region",
-            "give another --application, or set AWS_DEFAULT_REGION to its region",
-        )
+        absent = _fault("no-application", application=application)
         asked = ("emr-serverless", "get_application", absent, "ResourceNotFoundException")
         answer = self._find(*asked, applicationId=application)["application"]
         summary = f"{answer.get('name', application)}, {answer['releaseLabel']}, {answer['state'].lower()}"
         if answer["state"] not in ("CREATING", "CREATED", "STARTING", "STARTED", "STOPPING", "STOPPED"):
-            raise WrongError(f"application {application} is {answer['state'].lower()}", "make another, and give its id")
+            raise _fault("ended-application", application=application, state=answer["state"].lower())
         if answer["type"].lower() != "spark":
-            raise WrongError(f"application {application} is of type {answer['type']}", "give one of type Spark")
+            raise _fault("other-application", application=application, type=answer["type"])
         starts = answer.get("autoStartConfiguration", {}).get("enabled", True)
         if answer["state"] in ("CREATED", "STOPPED") and not starts:
-            raise WrongError(
-                f"{summary}, and does not start by itself",
-                f"`aws emr-serverless start-application --application-id {application}`, or have it start by itself",
-            )
+            raise _fault("stopped-application", summary=summary, application=application)
         return summary
 
     def _role(self, role: str | None) -> str:
         if role is None:
             raise UnseenError("an application does not say which role its runs get", "give it as --role ARN")
-        absent = WrongError(f"there is no role {role}", "make it, or give another --role")
+        absent = _fault("no-role", role=role)
         try:
             answer = self._find("iam", "get_role", absent, "NoSuchEntity", RoleName=role.rsplit("/", 1)[-1])["Role"]
         except WrongError as error:
@@ -228,10 +210,7 @@ class Aws:
             raise
         trusted = answer["AssumeRolePolicyDocument"]
         if not _trusts(json.loads(trusted) if isinstance(trusted, str) else trusted):
-            raise WrongError(
-                f"{role} does not let EMR Serverless take it",
-                "let emr-serverless.amazonaws.com do sts:AssumeRole in its trust policy",
-            )
+            raise _fault("untrusting-role", role=role)
         return f"{role} may be taken by EMR Serverless (what it may do shows when a run does it)"
 
     def _client(self, service: str) -> Any:
@@ -246,21 +225,16 @@ class Aws:
         try:
             answer: dict[str, Any] = getattr(self._client(service), what)(**words)
         except NoCredentialsError:
-            raise WrongError("there are no credentials of AWS", _CREDENTIALS) from None
+            raise _fault("no-credentials") from None
         except NoRegionError:
-            raise WrongError(
-                "no region is set", "set AWS_REGION and AWS_DEFAULT_REGION to the region of the lake"
-            ) from None
+            raise _fault("no-region") from None
         except ClientError as error:
             self._timed(error.response)
             fault = error.response["Error"]
             message = " ".join(f"{service} {what}: {fault.get('Code', '')}: {fault.get('Message', '')}".split())
             raise WrongError(message, _mend(service, what, error)) from error
         except BotoCoreError as error:
-            raise WrongError(
-                f"{service} does not answer ({error})",
-                "check the network, and AWS_ENDPOINT_URL where the service is one of your own",
-            ) from error
+            raise _fault("silent", service=service, error=error) from error
         self._timed(answer)
         return answer
 
@@ -313,6 +287,11 @@ def findings(settings: Settings, application: str | None = None, role: str | Non
             yield _without(name, "credentials")
         else:
             yield from part()
+
+
+def _fault(name: str, **values: object) -> WrongError:
+    """Create the error for a fault in `faults.toml`, with these values for its placeholders."""
+    return WrongError(**{part: text.format(**values) for part, text in _FAULTS[name].items()})
 
 
 def _without(name: str, what: str) -> Finding:
