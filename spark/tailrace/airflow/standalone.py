@@ -17,11 +17,13 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,6 +43,10 @@ SERVERS = {
     "dag-processor": (),
 }
 """Airflow's processes, and the command-line options of each process."""
+
+_VARIABLES: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    files("tailrace.airflow").joinpath("standalone.toml").read_text("utf-8")
+)
 
 STARTING = 300.0
 """The maximum time in seconds until all parts of Airflow are healthy.
@@ -91,32 +97,15 @@ class Standalone:
         The result contains the caller's variables, and variables with the addresses, folders and secrets of this
         Airflow.
         """
-        few = {
-            "AIRFLOW__CORE__PARALLELISM": "4",
-            "AIRFLOW__API__WORKERS": "1",
-            # Let Airflow look for changed DAG files often, so that a changed DAG appears soon.
-            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
-            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        }
+        defaults = dict(_VARIABLES["defaults"])
         # Compare only the beginning of each variable's name, because variables with a suffix (`_CMD`, `_SECRET`) also
         # set the database's address, from a command or a secret.
         if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
-            few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
-        ours = {
-            "AIRFLOW_HOME": str(self.folder),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.folder / "passwords.json"),
-            "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW__API__PORT": str(self.port),
-            "AIRFLOW__API__BASE_URL": self.url,
-            "AIRFLOW__API__SECRET_KEY": self._secret("api"),
-            "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("jwt"),
-        }
+            defaults["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
+        given = {"airflow": self, "api": self._secret("api"), "jwt": self._secret("jwt")}
+        ours = {name: text.format(**given) for name, text in _VARIABLES["ours"].items()}
         lake = {f"{PREFIX}WAREHOUSE": str(self.warehouse), "PYTHONUNBUFFERED": "1"}
-        return few | os.environ | ours | lake | dict(self.settings)
+        return defaults | os.environ | ours | lake | dict(self.settings)
 
     def start(self, tell: Callable[[str], object] = lambda text: None) -> None:
         """Start Airflow, and return when all its parts are healthy.
