@@ -32,11 +32,6 @@ class RowSimulation(ChainSimulation[R]):
         """A short text that describes the kind of the definition and its inputs."""
 
     @property
-    def columns(self) -> Sequence[str]:
-        """The columns of the output rows."""
-        return list(self.definition.results)
-
-    @property
     def signs(self) -> Sequence[int] | None:
         """The sign of each output row: -1 for a retracted row, else 1.
 

@@ -112,27 +112,21 @@ class Failures:
     pages: LakePages
     tell: Callable[[str], None]
 
-    def page(self, status: int, says: str) -> Response:
-        """Build an error page that contains only the sentence `says`."""
-        return self.pages.render("failure.html", "Not shown", status=status, says=says)
+    def respond(self, request: Request, error: Exception) -> Response:
+        """Return a page with a sentence about an error.
 
-    def http(self, request: Request, error: Exception) -> Response:
-        """Respond to a request for a page that does not exist."""
-        known = isinstance(error, HTTPException)
-        return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
-
-    def expected(self, request: Request, error: TailraceError) -> Response:
-        """Return a page that shows the message of an error in the lake or in the address. The message names the
-        remedy.
+        An error in the lake or in the address has a message that names the remedy. An error in the page's code is also
+        described in one line on the terminal.
         """
-        status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
-        return self.page(status, value_text(str(error), LONGEST))
-
-    def unexpected(self, request: Request, error: Exception) -> Response:
-        """Respond to an error in the page's code, and describe the error in one line on the terminal."""
-        first = next(iter(str(error).splitlines()), "")[:300]
-        self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {value_text(first)}")
-        return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
+        if isinstance(error, HTTPException):
+            status, says = error.status_code, str(error.detail)
+        elif isinstance(error, TailraceError):
+            status, says = {RangeError: 400, SlowError: 503}.get(type(error), 500), value_text(str(error), LONGEST)
+        else:
+            first = next(iter(str(error).splitlines()), "")[:300]
+            self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {value_text(first)}")
+            status, says = 500, "this page could not be made; the terminal of tailrace serve says why"
+        return self.pages.render("failure.html", "Not shown", status=status, says=says)
 
 
 def _warm_pictures() -> None:
@@ -170,13 +164,10 @@ def application(
         def page(request: Request) -> Response:
             try:
                 return make(request)
-            except HTTPException:
-                raise
+            except HTTPException as error:
+                return failures.respond(request, error)
             except Exception as error:
-                explained = explain_error(error, lake.settings)
-                if isinstance(explained, TailraceError):
-                    return failures.expected(request, explained)
-                return failures.unexpected(request, explained)
+                return failures.respond(request, explain_error(error, lake.settings))
 
         return page
 
@@ -201,7 +192,7 @@ def application(
             Route("/events", events),
             Route("/static/{version}/{name}", guarded(_file)),
         ],
-        exception_handlers={HTTPException: failures.http},
+        exception_handlers={HTTPException: failures.respond},
         lifespan=life,
     )
     return Guard(app, access, cookie)

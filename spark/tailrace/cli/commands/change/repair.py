@@ -55,11 +55,8 @@ def accept(
     lake = Lake(Settings())
     tables = [one.table for one in contracts(loaded) if lake.has(one.table)]
     done = run(lake, tables, commits, reason)
-    if json:
-        output.data({"accepted": {str(commit): table for commit, table in done.items()}})
-        return
-    for commit, table in done.items():
-        output.text(f"{table}: commit {commit} is accepted: {reason}")
+    lines = (f"{table}: commit {commit} is accepted: {reason}" for commit, table in done.items())
+    output.report({"accepted": {str(commit): table for commit, table in done.items()}}, lines)
 
 
 group = command_group("repair", {"answers": answers, "accept": accept})

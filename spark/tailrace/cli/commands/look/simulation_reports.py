@@ -229,10 +229,10 @@ def _row_lines(trial: RowSimulation[Any], sample: Sample, key: Key | None) -> It
         signs = trial.signs or (0,) * len(rows)
         cells: Iterable[Sequence[RenderableType]] = (
             (str(row.epoch), *([sign(minus=one < 0)] if signed else []), time_text(row.at),
-             *(value_text(row.values[name]) for name in trial.columns))
+             *(value_text(row.values[name]) for name in trial.definition.results))
             for row, one in zip(rows[:MOST], signs, strict=False)
         )  # fmt: skip
-        yield table("epoch", *[""] * signed, "event time", *trial.columns, rows=cells, right=("epoch",))
+        yield table("epoch", *[""] * signed, "event time", *trial.definition.results, rows=cells, right=("epoch",))
     yield from _more(len(rows), "row", ": --json has all of them")
     left, number = ("rejected by it", len(trial.rejected)) if late is None else ("too late", len(late))
     found = {"records": sample_text(sample), "gave": quantity(len(rows), "row"), left: quantity(number, "record")}
