@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlparse
 from uuid import uuid4
 
@@ -37,6 +37,8 @@ from tailrace.telemetry.run_events import OUTCOMES, RunEnd, RunEvent, RunStart, 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunState
     from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
+
+D = TypeVar("D")
 
 EVERY = 60.0
 """The minimum time between two RUNNING events of a stream, in seconds."""
@@ -113,7 +115,7 @@ class Lineage:
         written: list[Contract] = []
         if not subject.sources:
             # A stream without sources does not write logs; it reads logs that another stream writes.
-            inputs, job = [self._input(log_contract(log)) for log in logs], f"{job}.from_log"
+            inputs, job = self._tables(self._events.InputDataset, map(log_contract, logs)), f"{job}.from_log"
         else:
             inputs = [self._source(subject.sources[log.name]) for log in logs]
             written = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
@@ -124,7 +126,7 @@ class Lineage:
         run: dict[str, RunFacet] = {FACET: self._own_facet(stages, self._generations, **own)}
         if error is not None:
             run["errorMessage"] = self._error_facet(f"{type(error).__name__}: {error}")
-        outputs = [self._output(contract) for contract in written]
+        outputs = self._tables(self._events.OutputDataset, written)
         self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
 
     def _backfill(self, noted: RunRecorded) -> None:
@@ -140,9 +142,9 @@ class Lineage:
         }
         if state == "FAIL":
             run["errorMessage"] = self._error_facet(backfill.reason or "it failed")
-        outputs = [self._output(contract) for contract in self._outputs(stage)]
+        outputs = self._tables(self._events.OutputDataset, self._outputs(stage))
         id = self._backfills.setdefault(backfill.run, str(uuid4()))
-        inputs = [self._input(log_contract(log)) for log in stage.sources]
+        inputs = self._tables(self._events.InputDataset, map(log_contract, stage.sources))
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
     def _outputs(self, stage: Definition) -> list[Contract]:
@@ -206,16 +208,10 @@ class Lineage:
             return self._events.InputDataset("file", str(Path(place.path).resolve()))
         return self._events.InputDataset(f"{place.scheme}://{place.netloc}", place.path.lstrip("/"))
 
-    def _input(self, contract: Contract) -> InputDataset:
-        return self._events.InputDataset(*self._name(contract), facets=self._schema(contract))
-
-    def _output(self, contract: Contract) -> OutputDataset:
-        return self._events.OutputDataset(*self._name(contract), facets=self._schema(contract))
-
-    def _name(self, contract: Contract) -> tuple[str, str]:
-        """Return a table's OpenLineage identity: the warehouse as the namespace, and the table's full name."""
-        settings = self.subject.settings
-        return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
+    def _tables(self, make: Callable[..., D], contracts: Iterable[Contract]) -> list[D]:
+        """Return tables as OpenLineage datasets: the warehouse is the namespace, and the name is the full name."""
+        place, space = self.subject.settings.warehouse_uri, self.subject.settings.namespace
+        return [make(place, f"{space}.{one.table}", facets=self._schema(one)) for one in contracts]
 
     def _schema(self, contract: Contract) -> dict[str, DatasetFacet]:
         fields = [self._field(name, column.type, column.doc) for name, column in contract.columns.items()]

@@ -23,7 +23,7 @@ from tailrace.cli.demo.backfill_part import CorrectedAnswers, show_backfill
 from tailrace.cli.demo.demo_tables import DemoTables, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.demo.stream_part import StreamPart
-from tailrace.cli.demo.tour_page import cards, picture, result_tables
+from tailrace.cli.demo.tour_page import answers_table, audit_table, cards, changes_table, panes_table, picture
 from tailrace.cli.terminal.console import table
 from tailrace.cli.terminal.formats import quantity, span
 from tailrace.cli.terminal.json_fields import fields
@@ -217,7 +217,8 @@ class Demo:
     def _page(self, corrected: CorrectedAnswers, query: str, rows: Sequence[dict[str, Any]], audited: Audit) -> None:
         self.summary["seconds"] = round(time.perf_counter() - self.started, 1)
         plot = picture(self.tables, WIDE)
-        page_tables = result_tables(self.tables, SHOWN, corrected.old, corrected.new, query, rows, audited)
+        page_tables = [panes_table(self.tables, SHOWN), changes_table(corrected.old, corrected.new)]
+        page_tables += [answers_table(query, rows), audit_table(audited)]
         page = self.tour.folder / "flights.html"
         page.write_text(render(replace(plot, facts=cards(self.summary), tables=page_tables)), encoding="utf-8")
         self.story.tell("page", page=page)

@@ -39,20 +39,13 @@ def cards(counts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def result_tables(
-    tables: DemoTables, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
-    audit: Audit,
-) -> list[PlotTable]:  # fmt: skip
-    """Create the tables that the demo's page shows below the plot."""
-    return [_panes(tables, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
-
-
 def _dot(flight: Flight) -> PlotRecord:
     delay = "cancelled" if flight.delay is None else f"{flight.delay} min late"
     return PlotRecord(flight.scheduled, flight.known, f"{flight.id}, {delay}", too_late=flight.late)
 
 
-def _panes(tables: DemoTables, shown: Span) -> PlotTable:
+def panes_table(tables: DemoTables, shown: Span) -> PlotTable:
+    """Create the table of the panes of the shown window."""
     rows = [
         [
             moment(pane.processing_time), moment(pane.watermark), pane.timing.replace("_", " "),
@@ -69,7 +62,8 @@ def _panes(tables: DemoTables, shown: Span) -> PlotTable:
     )
 
 
-def _changes(old: Answers, new: Answers) -> PlotTable:
+def changes_table(old: Answers, new: Answers) -> PlotTable:
+    """Create the table of the answers that the backfill changed."""
     keys = changed_keys(old, new)
     rows = []
     for key in keys:
@@ -86,12 +80,14 @@ def _changes(old: Answers, new: Answers) -> PlotTable:
     )
 
 
-def _answer(query: str, rows: Sequence[Mapping[str, Any]]) -> PlotTable:
+def answers_table(query: str, rows: Sequence[Mapping[str, Any]]) -> PlotTable:
+    """Create the table of the rows that an SQL query returned."""
     columns = list(rows[0]) if rows else []
     return PlotTable("The answer, by SQL", columns, [[row[name] for name in columns] for row in rows], note=query)
 
 
-def _audit(audit: Audit) -> PlotTable:
+def audit_table(audit: Audit) -> PlotTable:
+    """Create the table of the checks of an audit."""
     rows = [[check.name, "holds" if check.ok else "does NOT hold", check.detail] for check in audit.checks]
     return PlotTable("The audit", ["check", "", "found"], rows)
 

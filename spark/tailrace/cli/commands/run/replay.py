@@ -20,7 +20,6 @@ from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.plan.loader import load_ranged
-from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.verify.as_of import AsOf
@@ -65,7 +64,15 @@ def replay(
             raise UsageError("--as-of and --epochs ask for two things: pass one of them")
         windowed = cast("Pipeline", pipeline)
         texts = None if key is None else key_texts(windowed, key)
-        _as_of(output, settings, windowed, as_of, ROWS if rows is None else rows, texts, keep)
+        with activity(output, f"reading {pipeline.name} as of epoch {as_of}"), ending_spark():
+            from tailrace.lake.catalog.lake import Lake
+            from tailrace.trace.key_history import key_values
+            from tailrace.verify.as_of import as_of as state_as_of
+
+            values = None if texts is None else key_values(windowed, texts)
+            most = ROWS if rows is None else rows
+            state = state_as_of(Lake(settings), windowed, as_of, rows=most, key=values, keep=keep)
+        output.report(_state_data(windowed, state), _state(windowed, state))
         return
     if rows is not None or key is not None:
         raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
@@ -178,25 +185,6 @@ def _side(row: Mapping[str, Any] | None, times: int) -> str:
 
 def _plain(value: Any) -> str:
     return time_text(instant(value)) if hasattr(value, "tzinfo") else value_text(value)
-
-
-def _as_of(
-    output: Output,
-    settings: Settings,
-    pipeline: Pipeline,
-    epoch: int,
-    rows: int,
-    texts: Sequence[str] | None,
-    keep: str | None,
-) -> None:
-    with activity(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
-        from tailrace.lake.catalog.lake import Lake
-        from tailrace.trace.key_history import key_values
-        from tailrace.verify.as_of import as_of as run
-
-        key = None if texts is None else key_values(pipeline, texts)
-        state = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
-    output.report(_state_data(pipeline, state), _state(pipeline, state))
 
 
 def _state_data(pipeline: Pipeline, state: AsOf) -> dict[str, Any]:
