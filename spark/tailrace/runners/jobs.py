@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
 from tailrace.runners.exit_status import ExitStatus, status_of
+from tailrace.telemetry.json_fields import ENGINE, fields
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled
@@ -206,16 +207,10 @@ class JobOutcome(Result):
             range=(text(run.first), text(run.last)),
             dry_run=dry_run,
             run=run.run or None,
-            status=run.status,
             generation=run.generation or None,
-            log_epoch=run.log_epoch,
-            changed=backfilled.changed,
-            untouched=backfilled.untouched,
-            retracted=backfilled.retracted,
-            seconds=round(backfilled.seconds, 3),
-            engine=backfilled.engine.engine.value,
-            engine_because=backfilled.engine.why,
-            gave_way_to=None if other is None else NewerRun(run=other.run, generation=other.generation),
+            **fields(run, "status", "log_epoch"),
+            **fields(backfilled, "changed", "untouched", "retracted", "seconds", *ENGINE),
+            gave_way_to=None if other is None else NewerRun(**fields(other, "run", "generation")),
         )
 
     @staticmethod

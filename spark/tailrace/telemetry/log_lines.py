@@ -29,8 +29,10 @@ from tailrace.lake.catalog.events import (
 )
 from tailrace.model.base.time import text
 from tailrace.stream.epoch_report import EpochReport
+from tailrace.telemetry.json_fields import fields
 from tailrace.telemetry.run_events import (
     HELD_BACK,
+    OUTCOMES,
     CheckpointRepair,
     ObserveError,
     RunEnd,
@@ -139,14 +141,8 @@ class Logs:
         run = noted.run
         values: dict[str, Any] = {"pipeline": noted.pipeline, "generation": run.generation}
         if run.kind == "backfill":
-            values |= {
-                "run": run.run,
-                "range": [text(run.first), text(run.last)],
-                "epoch": run.log_epoch,
-                "reason": run.reason,
-            }
-            if run.status == "committed":
-                values |= {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
+            values |= {"run": run.run, "range": [text(run.first), text(run.last)]}
+            values |= fields(run, "epoch=log_epoch", "reason", *(OUTCOMES if run.status == "committed" else ()))
         level = {"failed": logging.ERROR, "gave_way": logging.WARNING}.get(run.status, logging.INFO)
         self._say(level, f"{run.kind}_{run.status}", **values)
 

@@ -14,11 +14,12 @@ from uuid import uuid4
 
 from tailrace.model.base.clock import behind
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.time import BEGINNING, text
+from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import keeping_answers
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.ingest.sources import Source
@@ -153,26 +154,15 @@ def lag_seconds(watermark: int, now: int) -> float | None:
 def epoch_data(report: EpochReport) -> dict[str, Any]:
     """Build the JSON data of an epoch: durations in seconds, instants as text, and the results of each pipeline."""
     pipelines = {
-        name: {
-            "panes": folded.panes,
-            "retractions": folded.retractions,
-            "late": folded.late,
-            **{count: number for count in RARE if (number := getattr(folded, count))},
-            "engine": folded.engine,
-            "watermark": text(folded.clock.watermark),
-            "processing_time": text(folded.clock.processing_time),
-        }
+        name: fields(folded, "panes", "retractions", "late")
+        | {count: number for count in RARE if (number := getattr(folded, count))}
+        | fields(folded, "engine", "clock.watermark", "clock.processing_time")
         for name, folded in report.folded.items()
     }
     data: dict[str, Any] = {
         "event": "epoch",
-        "epoch": report.epoch,
-        "records": report.landed.records,
-        "rejected": report.landed.rejected,
-        "duplicates": report.landed.duplicates,
-        "blank_lines": report.landed.blank,
-        "recovered": report.recovered,
-        "seconds": round(report.seconds, 3),
+        **fields(report, "epoch", "landed.records", "landed.rejected", "landed.duplicates", "blank_lines=landed.blank"),
+        **fields(report, "recovered", "seconds"),
         "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
         "pipelines": pipelines,
     }

@@ -26,7 +26,6 @@ from tailrace.cli.demo.stream_part import StreamPart
 from tailrace.cli.demo.tour_page import answers_table, audit_table, cards, changes_table, panes_table, picture
 from tailrace.cli.terminal.console import table
 from tailrace.cli.terminal.formats import quantity, span
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError, status_of
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.generate.flights import landing_cuts, load, write_files
@@ -38,6 +37,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loader import load as load_definition
 from tailrace.plots.plot_page import render
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 from tailrace.verify.audit import audit
 from tailrace.verify.tampering.audit_result import Audit
 

@@ -92,6 +92,6 @@ def _describe(command: Callable[..., None], options: Mapping[str, Mapping[str, A
     for name, hint in get_type_hints(command, include_extras=True).items():
         if name != "return" and get_origin(hint) is not Annotated:
             facts = dict(options[name])
-            make = typer.Argument if facts.pop("argument", False) else typer.Option
+            make: Callable[..., Any] = typer.Argument if facts.pop("argument", False) else typer.Option
             flags = [facts.pop("flag")] if "flag" in facts else []
             command.__annotations__[name] = Annotated[hint, make(*flags, **facts)]

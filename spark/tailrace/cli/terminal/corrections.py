@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.base.time import moment, text
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.lake.corrections.stages_behind import StageBehind

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import quantity, rate, span, time_text
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.lake.catalog.events import unread_files
 from tailrace.model.base.time import text
+from tailrace.telemetry.json_fields import fields
 from tailrace.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:

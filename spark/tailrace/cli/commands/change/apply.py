@@ -13,12 +13,12 @@ from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import span
-from tailrace.cli.terminal.json_fields import ENGINE, fields
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import ENGINE, fields
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.lake import Lake

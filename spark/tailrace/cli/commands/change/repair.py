@@ -5,9 +5,9 @@ from __future__ import annotations
 from tailrace.cli.runtime.command_list import command_group
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 
 def answers(definition: str, json: bool = False) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 
 def restore(

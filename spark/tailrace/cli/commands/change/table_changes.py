@@ -10,10 +10,10 @@ from rich.text import Text
 
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.lake import Lake

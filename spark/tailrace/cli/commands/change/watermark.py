@@ -10,13 +10,13 @@ from rich.text import Text
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import parse_instant, span, time_text
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.log import Log, log_names
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.model.definition.definition import Definition as AnyDefinition

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.json_fields import chain_data
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import chain_data
 
 if TYPE_CHECKING:
     from tailrace.plan.explainer import Sizes

@@ -12,7 +12,6 @@ from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.corrections import backfill_commands, behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, quantity, span
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import text
@@ -20,6 +19,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.windows.windows import Window
 from tailrace.plan.loader import load_ranged
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateRange, LateReport

@@ -20,11 +20,11 @@ from tailrace.cli.terminal.formats import (
     time_text,
     value_text,
 )
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.trace.key_history import History, LedgerLate, LedgerPane

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import quantity, rate, span, time_text
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.fingerprint import Change
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.plan.definition_changes import ChangePlan

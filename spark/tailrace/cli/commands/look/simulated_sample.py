@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.cli.terminal.formats import quantity
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import LoadError
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Rejected
+from tailrace.telemetry.json_fields import fields
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 

@@ -16,7 +16,6 @@ from rich.text import Text
 from tailrace.cli.commands.look.simulated_sample import sample_data, sample_text
 from tailrace.cli.terminal.console import facts, sign, table
 from tailrace.cli.terminal.formats import bounds, key_text, quantity, short_times, span, time_text, value_text
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.definition import KindError
 from tailrace.model.definition.pipeline import Pipeline
@@ -26,6 +25,7 @@ from tailrace.plots.computation_simulation import ComputationSimulation
 from tailrace.plots.pipeline_simulation import PipelineSimulation, answers_text
 from tailrace.plots.row_simulation import RowSimulation
 from tailrace.plots.simulation import Simulation
+from tailrace.telemetry.json_fields import fields
 
 MOST = 200
 """The maximum number of rows in each table of the printed report; JSON output and the HTML page have all rows."""

@@ -12,7 +12,6 @@ from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, quantity, span, time_text
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.lake.catalog.events import unread_files
 from tailrace.model.base.clock import behind
 from tailrace.model.base.time import BEGINNING, text
@@ -21,6 +20,7 @@ from tailrace.model.logs.log import log_names
 from tailrace.model.windows.windows import Window
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.run import Run

@@ -19,11 +19,11 @@ from tailrace.cli.terminal.formats import (
     time_text,
     value_text,
 )
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.trace.answer_records import AnswerRecords

@@ -12,11 +12,11 @@ from tailrace.cli.runtime.options import EngineName, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, mark, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
-from tailrace.cli.terminal.json_fields import ENGINE, chain_data, fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 from tailrace.plan.loader import load_any
+from tailrace.telemetry.json_fields import ENGINE, chain_data, fields
 
 if TYPE_CHECKING:
     from tailrace.verify.tampering.audit_result import Audit

@@ -12,10 +12,10 @@ from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import quantity, span
-from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.definition import Definition as Named
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
+from tailrace.telemetry.json_fields import fields
 
 if TYPE_CHECKING:
     from tailrace.lake.upkeep.needs import Need, UpkeepPlan

@@ -14,12 +14,12 @@ from tailrace.cli.runtime.options import EngineName, key_texts, settings_on
 from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, mark, table
 from tailrace.cli.terminal.formats import bounds, quantity, span, time_text, value_text
-from tailrace.cli.terminal.json_fields import ENGINE, chain_data, fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.plan.loader import load_ranged
+from tailrace.telemetry.json_fields import ENGINE, chain_data, fields
 
 if TYPE_CHECKING:
     from tailrace.verify.as_of import AsOf
