@@ -27,7 +27,8 @@ from tailrace.model.combiners.own import OwnCombiner
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import fold
-from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
 from tailrace.verify.audit import audit

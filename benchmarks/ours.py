@@ -29,7 +29,8 @@ from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
-from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import ACCUMULATING
 from tailrace.model.windows.windows import Fixed, Global
 from tailrace.stream.epoch_report import EpochReport

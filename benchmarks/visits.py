@@ -24,7 +24,7 @@ from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.ours import definition, run_stream
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.triggers.combinators import AtWatermark
+from tailrace.model.triggers.trigger import AtWatermark
 from tailrace.model.windows.windows import Sessions
 
 COLUMNS = ["advertiser", "window_start", "window_end", "total", "views"]

@@ -36,7 +36,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
-from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import ACCUMULATING
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings

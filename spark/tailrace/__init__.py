@@ -19,8 +19,7 @@ from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile,
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import Variance
-from tailrace.model.definition.computation import Computation, Field
-from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
+from tailrace.model.definition.computation import EVENT, PROCESSING, Computation, Context, Field, Timer
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
@@ -31,23 +30,16 @@ from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, Injected, ObservedLag
-from tailrace.model.triggers.combinators import (
-    AfterBytes,
+from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
+from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
+from tailrace.model.triggers.trigger import (
     AfterCount,
     AfterDelay,
-    AfterMatch,
-    AfterPattern,
     AfterSignal,
-    AfterWatermark,
-    AllOf,
-    AnyOf,
     AtPercentile,
     AtWatermark,
     Every,
     Never,
-    Repeat,
-    Sequence,
-    Until,
 )
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING

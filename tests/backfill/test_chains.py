@@ -56,7 +56,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.chain import chain
-from tailrace.model.definition.context import Context
+from tailrace.model.definition.computation import Context
 from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.windows.windows import Windowing
 from tailrace.sql.results.answers import current_answers

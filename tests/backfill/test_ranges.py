@@ -24,11 +24,11 @@ from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.read.file_bounds import bounds
 from tailrace.model.base.time import instant, seconds
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.reference import batch
 from tailrace.model.windows.panes import ACCUMULATING, Answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
 from tailrace.settings import Settings
 from tests.fold.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
+from tests.support.checks.batch_answers import batch
 from tests.support.checks.ledgers import run
 from tests.support.depth import deep
 from tests.support.engines.sessions import cluster, in_process

@@ -31,12 +31,13 @@ from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.result import BackfillError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.definition.context import Context
-from tailrace.model.step.reference import batch, fold
+from tailrace.model.definition.computation import Context
+from tailrace.model.step.reference import fold
 from tests.support.cases.corrections import drawn_range
 from tests.support.cases.stages import chains
 from tests.support.cases.strategies import each_time_the_same, epochs, everything, pipelines
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 from tests.support.depth import cases
 from tests.support.engines.stage_folds import StageFolds
 from tests.support.lakes.rides import HOURLY, RIDES

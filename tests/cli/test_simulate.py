@@ -22,9 +22,10 @@ from tailrace.generate.nexmark import auctions
 from tailrace.generate.searches import searches
 from tailrace.model.base.time import instant
 from tailrace.model.samples import sample_records
-from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import answers
 from tests.support.cases.strategies import LOG, bundles, examples, pipelines
+from tests.support.checks.batch_answers import batch
 
 DEFINITION = """
 from tailrace import *

@@ -15,7 +15,7 @@ from tailrace.lake.commit.epoch_properties import ENGINE
 from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.definition.context import ComputationError
+from tailrace.model.definition.computation import ComputationError
 from tailrace.model.definition.once import Claims, Id
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState

@@ -16,7 +16,8 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Su
 from tailrace.engines.duckdb.side import execution_of
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.triggers.combinators import Repeat, Trigger
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import Trigger
 from tests.support.engines.engine_runs import CONNECTION
 
 START, MINUTE = instant(datetime(2024, 1, 1, tzinfo=UTC)), 60_000_000

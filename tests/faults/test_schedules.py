@@ -21,13 +21,15 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
-from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.reference import fold
 from tailrace.model.step.step import Record, WindowsState
-from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.triggers.combinators import AfterWatermark
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Answers, Pane, answers
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
 from tests.support.cases.strategies import BASE
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 from tests.support.depth import cases
 from tests.support.faults.reference_writers import Epochs, backfill, recorded, stream
 from tests.support.faults.worlds import Chances, World, Writer

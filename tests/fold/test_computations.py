@@ -18,7 +18,7 @@ from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.context import ComputationError
+from tailrace.model.definition.computation import ComputationError
 from tailrace.model.step import computation_state, computation_step
 from tailrace.settings import Settings
 from tests.support.cases.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land

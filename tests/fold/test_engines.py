@@ -24,11 +24,11 @@ from tailrace.lake.catalog.events import EngineSwitched, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.definition.definition import Definition
-from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
+from tests.support.checks.batch_answers import batch
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CALLS = Log(

@@ -37,13 +37,14 @@ from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.step.reference import batch, fold_stages
+from tailrace.model.step.reference import fold_stages
 from tailrace.model.step.step import WindowsState
 from tailrace.model.windows.panes import Answers, answers
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
+from tests.support.checks.batch_answers import batch
 from tests.support.depth import deep
 from tests.support.engines.spark_runs import said_by_ledger, said_by_reference
 

@@ -28,7 +28,8 @@ from tailrace.model.combiners.basic import Count, Max, Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.log import Log
-from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Global
 from tailrace.settings import Settings

@@ -27,7 +27,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Union
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
-from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
 from tailrace.stream.checkpoint_repair import checkpoint_folder

@@ -14,14 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.algebra import Algebra, Scalars
 from tailrace.model.base.time import END_OF_TIME, instant, moment
+from tailrace.model.step.outlook import Known
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger
 from tailrace.model.windows.calendars import UNITS, Calendar
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
+from tailrace.sql.terms import Sql
 from tests.support.cases.strategies import BASE, EVERYTHING, LOG, bundles, examples, triggers
 
 O = Scalars()  # noqa: E741
+
+
+def test_an_algebra_of_other_terms_replaces_every_operation() -> None:
+    operations = {name for name in vars(Algebra) if not name.startswith("_")}
+    assert len(operations) > 40
+    for other in (Known, Sql):
+        assert operations <= vars(other).keys(), other
+
 
 INSTANTS = st.integers(-(10**15), 4 * 10**15)
 DURATIONS = st.integers(1, 10**7).map(lambda micros: timedelta(microseconds=micros))

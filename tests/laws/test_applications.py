@@ -21,11 +21,12 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import chain
 from tailrace.model.samples.sample_records import Epochs, epochs
 from tailrace.model.step.chain_fold import Input, fold_chain
-from tailrace.model.step.reference import backfilled, fold_stages
+from tailrace.model.step.reference import fold_stages
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Answers as Folded
 from tailrace.model.windows.panes import answers
 from tests.support.cases.applications import APPLICATIONS, RECORDS, Answers, Application, once
+from tests.support.checks.batch_answers import backfilled
 
 
 def queried(application: Application, records: Mapping[str, Sequence[Record]]) -> Answers:

@@ -14,15 +14,16 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.examples import figure
 from tailrace.model.samples.examples import records as points
-from tailrace.model.step.correction import Corrected, correct
-from tailrace.model.step.reference import ReferenceRun, batch, fold, fold_stages
+from tailrace.model.step.reference import ReferenceRun, fold, fold_stages
 from tailrace.model.step.step import Record
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import Late, Pane, answers
 from tests.support.cases.stages import chains
 from tests.support.cases.strategies import Epochs, epochs, everything, examples, pipelines
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 from tests.support.checks.stage_correction import correct_stages
+from tests.support.checks.window_correction import Corrected, correct
 
 GENERATION = 7
 

@@ -26,7 +26,7 @@ from tailrace.model.combiners.basic import Merge
 from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import examples
-from tailrace.model.step.reference import batch, fold, fold_stages
+from tailrace.model.step.reference import fold, fold_stages
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Answers, Pane, answers
 from tailrace.model.windows.windows import Window
@@ -43,6 +43,7 @@ from tests.support.cases.maps import by_reference, by_rows, random_maps
 from tests.support.cases.midnights import calendars_agree, midnights
 from tests.support.cases.stages import chains, computed, unpackings
 from tests.support.cases.strategies import bundles, each_time_the_same, epochs, perhaps_told, pipelines
+from tests.support.checks.batch_answers import batch
 from tests.support.checks.laws import same_answers
 from tests.support.depth import cases
 from tests.support.engines.engine_runs import (

@@ -19,10 +19,11 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.combiners.basic import Count
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.examples import NOON, SCORES
-from tailrace.model.step.reference import at_once, batch, fold
+from tailrace.model.step.reference import at_once, fold
 from tailrace.model.step.step import WindowsState, step
 from tailrace.model.step.transition import Times, Transition
-from tailrace.model.triggers.combinators import AfterCount, AllOf, AnyOf, Repeat, Until
+from tailrace.model.triggers.combinators import AllOf, AnyOf, Repeat, Until
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import Accumulation, answers
 from tailrace.model.windows.windows import Global, Sessions
 from tests.support.cases.strategies import (
@@ -35,6 +36,7 @@ from tests.support.cases.strategies import (
     runs,
 )
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 
 
 def told(pipeline: Pipeline, made: Epochs) -> None:

@@ -17,12 +17,12 @@ from tailrace.model.combiners.lists import Collect, Highest
 from tailrace.model.definition.packed_columns import Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
-from tailrace.model.step.reference import batch
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Global, Sliding
 from tests.support.cases.stages import SIDES, gathering
 from tests.support.cases.strategies import LOG, bundles, examples
+from tests.support.checks.batch_answers import batch
 
 
 def numbered(records: list[Record]) -> list[Record]:

@@ -38,7 +38,7 @@ from tailrace.model.base.time import END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner
 from tailrace.model.combiners.laws import LawError, obeys
 from tailrace.model.samples import examples
-from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.reference import fold
 from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
@@ -46,6 +46,7 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
 from tests.support.cases.few import FEW, few_epochs
 from tests.support.cases.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
+from tests.support.checks.batch_answers import batch
 from tests.support.depth import deep
 from tests.support.engines.engine_runs import EngineRuns, OnSparkInPython, for_examples, resting_beyond
 from tests.support.engines.spark_runs import bundle_frame, said_by_reference

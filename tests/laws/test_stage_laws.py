@@ -6,10 +6,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.step.reference import backfilled, batch, fold
+from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import answers
 from tests.support.cases.stages import chains, holds_for_stages
 from tests.support.cases.strategies import epochs, everything, examples
+from tests.support.checks.batch_answers import backfilled, batch
 
 
 @examples(60, deeper=300)

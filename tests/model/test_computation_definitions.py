@@ -12,8 +12,7 @@ import pytest
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, EPOCH, instant, moment
-from tailrace.model.definition.computation import NotKeptError
-from tailrace.model.definition.context import ComputationError
+from tailrace.model.definition.computation import ComputationError, NotKeptError
 from tailrace.model.samples.visits import clicks, example
 from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step, taken

@@ -18,22 +18,16 @@ from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
-from tailrace.model.triggers.combinators import (
-    AfterBytes,
+from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
+from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch
+from tailrace.model.triggers.trigger import (
     AfterCount,
     AfterDelay,
-    AfterMatch,
     AfterSignal,
-    AfterWatermark,
-    AllOf,
-    AnyOf,
     AtPercentile,
     AtWatermark,
     Every,
     Never,
-    Repeat,
-    Sequence,
-    Until,
 )
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import DISCARDING, RETRACTING

@@ -25,12 +25,14 @@ from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.logs.log import Log
-from tailrace.model.step.reference import at_once, backfilled, batch, fold
+from tailrace.model.step.reference import at_once, fold
 from tailrace.model.step.step import WindowsState, step
-from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repeat
+from tailrace.model.triggers.combinators import AfterWatermark, Repeat
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
+from tests.support.checks.batch_answers import backfilled, batch
 from tests.support.engines.engine_runs import OnDuck
 from tests.support.engines.spark_runs import said_by_reference
 

@@ -46,7 +46,6 @@ def test_T3_the_partition_furthest_behind_holds_the_watermark_back() -> None:
 def test_T3_a_partition_that_never_had_a_record_is_waited_for_until_it_is_idle() -> None:
     progress = Progress().after(STRATEGY, seen(a=100), now=at(1000), there=("a", "b"))
     assert (progress.watermark, progress.behind) == (BEGINNING, ("b",))
-    assert progress.wakes() == at(1060)
     progress = progress.after(STRATEGY, seen(a=150), now=at(1059), there=("a", "b"))
     assert progress.watermark == BEGINNING
     progress = progress.after(STRATEGY, {}, now=at(1060), there=("a", "b"))
@@ -66,14 +65,13 @@ def test_T3_a_partition_that_comes_back_holds_the_watermark_where_it_is() -> Non
 def test_T3_where_every_partition_is_idle_the_watermark_stands_still() -> None:
     progress = Progress().after(STRATEGY, seen(a=100, b=50), now=0)
     progress = progress.after(STRATEGY, {}, now=at(500))
-    assert (progress.watermark, progress.holding, progress.wakes()) == (at(40), (), None)
+    assert (progress.watermark, progress.holding) == (at(40), ())
 
 
 def test_T3_without_a_time_out_a_partition_is_waited_for_for_ever() -> None:
     strategy = BoundedDisorder(seconds(10), idle=None)
     progress = Progress().after(strategy, seen(a=100, b=50), now=0)
     assert progress.after(strategy, seen(a=900), now=at(10**6)).watermark == at(40)
-    assert progress.wakes() is None
 
 
 def test_T3_files_say_until_when_their_partition_is_complete() -> None:

@@ -15,13 +15,14 @@ from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.change.generations import refusal_reason
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.reference import fold
 from tailrace.operate.changeover import ApplyError, apply, rollback
 from tailrace.verify.replay import replay
 from tests.fold.test_stages import BILLS, VISITS
 from tests.support.cases.stages import chains
 from tests.support.cases.strategies import each_time_the_same, epochs, everything
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 from tests.support.depth import cases
 from tests.support.engines.stage_folds import StageFolds
 

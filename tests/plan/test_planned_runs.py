@@ -125,7 +125,11 @@ def compare(lake: Lake, plan: Plan, side: Any) -> None:
 
 def by_spark(settings: Settings) -> list[Definition]:
     """The definitions of which a stage is Spark's, whatever the engine."""
-    found = {plan.definition.name for plan in plans(DEFINITIONS, settings) if Execution.SPARK in plan.executions}
+    found = {
+        plan.definition.name
+        for plan in plans(DEFINITIONS, settings)
+        if any(stage.execution is Execution.SPARK for stage in plan.kind.stages)
+    }
     return [one for one in DEFINITIONS if one.name in found]
 
 

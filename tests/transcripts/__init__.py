@@ -51,7 +51,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import examples
 from tailrace.model.samples.examples import SCORES, at
 from tailrace.model.step.step import Record
-from tailrace.model.triggers import combinators
+from tailrace.model.triggers import combinators, punctuation, trigger
 from tailrace.model.windows import calendars, panes, windows
 from tailrace.model.windows.panes import Late, Pane, Rejected
 from tailrace.model.windows.windows import Window
@@ -59,7 +59,7 @@ from tailrace.model.windows.windows import Window
 HERE = Path(__file__).parent
 _MODULES = (
     calendars, basic, record_steps, expressions, lists, conditions, first_last, panes, sketches, variance, time,
-    combinators, windows,
+    combinators, punctuation, trigger, windows,
 )  # fmt: skip
 # Not imported, so that its classes travel to Spark's Python workers by value, as those of a definition's file do.
 _OWN = {name: value for name, value in run_path(str(HERE / "own.py")).items() if isinstance(value, type)}

@@ -15,8 +15,7 @@ from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import ComputationError
+from tailrace.model.definition.computation import Computation, ComputationError
 
 
 class ComputationFold(LedgerFold):

@@ -28,7 +28,8 @@ from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.logs.log import Log
-from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.triggers.combinators import AfterWatermark
+from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings

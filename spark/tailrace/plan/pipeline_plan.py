@@ -13,7 +13,6 @@ from functools import cached_property
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import length, written
@@ -21,9 +20,9 @@ from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
 from tailrace.model.logs.log import log_names
 from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.step.transition import Transition
-from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST
 from tailrace.model.windows.windows import Global, Sliding
 from tailrace.plan.stages import (
+    TEXTS,
     Beginning,
     Commit,
     Execution,
@@ -40,7 +39,7 @@ from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.ways import Way, may_reject, reasons_for_python, sql_alone, way
-from tailrace.sql.terms import Relation, Sql
+from tailrace.sql.terms import Query, Relation, Sql
 
 
 def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
@@ -117,7 +116,7 @@ class _PipelinePlan:
             query=by(PARTIALS), allowed_lateness=pipeline.lateness, by=judged,
         )  # fmt: skip
         combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
-        parts = {name: f"{part.type}, {_HOW[part.merge]}" for name, part in pipeline.parts.items()}
+        parts = {name: f"{part.type}, {TEXTS['merge'][part.merge.value]}" for name, part in pipeline.parts.items()}
         adds_up = f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"
         if self.in_driver:
             adds_up += "; executors add up, and a row for each key and window comes to this process"
@@ -140,7 +139,7 @@ class _PipelinePlan:
         )  # fmt: skip
         rules = why("the rules of a window are one text for every execution, here compiled to SQL")
         yield stage(
-            "data triggers", for_windows, written(pipeline.when), _ACCUMULATES[pipeline.how.value],
+            "data triggers", for_windows, written(pipeline.when), TEXTS["accumulation"][pipeline.how.value],
             why=rules, query=by(TRANSITIONS), when=written(pipeline.when), accumulation=pipeline.how.value,
         )  # fmt: skip
         yield _watermark(pipeline)
@@ -180,7 +179,7 @@ class _PipelinePlan:
             name, at = log.name, "the event time that it was produced with"
             why = "the production rows that the definition before it writes, or makes for it in the same epoch"
             if earlier is not None:
-                name, at = earlier.name, _HAPPENED[earlier.timestamp]
+                name, at = earlier.name, TEXTS["timestamp"][earlier.timestamp.value]
                 why = "the rows that the stage before it writes into its ledger, handed on in the same epoch"
             back = f"what {name} takes back is taken out again" if log.takes_back else ""
             return stage(
@@ -207,12 +206,12 @@ class _PipelinePlan:
         """Return a text that names the readers of a log's files and topics."""
         log = self.pipeline.log
         if log.signed:
-            return f"a table's changes, added and taken back: {_READERS[log.messages]}"
+            return f"a table's changes, added and taken back: {TEXTS['reader'][log.messages]}"
         spark = "Spark's own readers, checked by SQL expressions"
         files = f"JSON and Parquet that are plainly as declared are read in this process, all else by {spark}"
         if not self.begin.here:
             files = f"{spark}; small epochs in this process"
-        of_topics = sorted({_READERS[one.messages] for one in log.parts if one.messages != "json"})
+        of_topics = sorted({TEXTS["reader"][one.messages] for one in log.parts if one.messages != "json"})
         return "; of topics ".join([files, *of_topics])
 
     def _prepare(self) -> Iterator[Stage]:
@@ -238,31 +237,26 @@ class _PipelinePlan:
         texts = EpochTexts(pipeline, _NAMES, in_process=here)
         by = Execution.DUCKDB if here else Execution.SPARK
         records = self.begin.sql
-        touches = PlannedQuery(
-            TOUCHED, "the open windows that a record or the clock touches",
-            texts.touched(by_key=self.way is Way.PYTHON or pipeline.where.merges), by,
-        )  # fmt: skip
+        by_key = self.way is Way.PYTHON or pipeline.where.merges
+        touches = _query(TOUCHED, texts.touched(by_key=by_key), by)
         restored = texts.rows.within_reach(_LEDGER, 0) if here else texts.rows.restored(_LEDGER)
-        restore = PlannedQuery(RESTORE, "the open windows as a restart finds them in the ledger", restored, by)
+        restore = _query(RESTORE, restored, by)
         if self.way is Way.PYTHON:
             yield from (touches, restore) if here else (restore,)
             return
-        yield PlannedQuery(PARTIALS, "a row for each key and window that the bundle touches", texts.partials, records)
+        yield _query(PARTIALS, texts.partials, records)
         if self.in_driver and not pipeline.where.merges:
-            says = "the rows of all executors, put together"
-            yield PlannedQuery(TOGETHER, says, combine_partials(pipeline, _NAMES["partials"], counted=True), by)
+            yield _query(TOGETHER, combine_partials(pipeline, _NAMES["partials"], counted=True), by)
         if here:
             yield touches
-        says = "each open or touched window after the epoch, and what came out of it on the way"
-        yield PlannedQuery(TRANSITIONS, says, texts.transitions, by)
+        yield _query(TRANSITIONS, texts.transitions, by)
         names = {LEDGER: "partials", PANES: "panes"} if here else {LEDGER: "partials and panes"}
         for (name, kinds), query in zip(names.items(), texts.ledger, strict=True):
             yield PlannedQuery(name, f"the {kinds} that the ledger gains", query, by)
-        yield PlannedQuery(TOO_LATE, "the late records that the ledger gains", texts.late, records)
+        yield _query(TOO_LATE, texts.late, records)
         if texts.refused is not None:
-            says = "the records that came to a window whose trigger is done"
-            yield PlannedQuery(REFUSED, says, texts.refused, by)
-        yield PlannedQuery(STATE, "the open windows that the next epoch starts from", texts.remaining, by)
+            yield _query(REFUSED, texts.refused, by)
+        yield _query(STATE, texts.remaining, by)
         yield restore
 
     def state(self) -> KeptState:
@@ -300,27 +294,9 @@ LEDGER, PANES, TOO_LATE, REFUSED, STATE, RESTORE = "ledger", "panes", "too_late"
 _NAMES, _LEDGER = {name: Relation(name) for name in VIEWS}, Relation("ledger")
 """The relations that the plan's SQL texts read: a view for each name, and the ledger."""
 
-_READERS = {
-    "json": "Arrow's reader of JSON",
-    "avro": "fastavro, by the schemas of a registry",
-    "protobuf": "Google's Protobuf, by the schemas of a registry",
-}
-"""A mapping from message format to a text that describes the reader of a Kafka topic's messages."""
 
-_HAPPENED = {
-    END_OF_WINDOW: "its window's end",
-    EARLIEST: "its window's first record",
-    LATEST: "its window's last record",
-}
-"""A mapping from the option `timestamp` of an earlier stage to a text that describes the event time of the stage's
-answers.
-"""
-
-_ACCUMULATES = {
-    "discarding": "discarding: a pane holds what came since the one before",
-    "accumulating": "accumulating: a pane holds everything so far",
-    "retracting": "retracting: a pane holds everything so far, and takes the one before back first",
-}
+def _query(name: str, common: Query, by: Execution) -> PlannedQuery:
+    return PlannedQuery(name, TEXTS["query"][name], common, by)
 
 
 def _watermark(pipeline: Pipeline) -> Stage:
@@ -378,28 +354,6 @@ def _per_record(pipeline: Pipeline) -> str:
     return "1 window, merged with those that it overlaps" if where.merges else "1 window"
 
 
-_HOW = {
-    Merge.ADD: "added up",
-    Merge.LEAST: "the smaller",
-    Merge.GREATEST: "the larger",
-    Merge.GATHER: "all of both",
-    Merge.UNITE: "each of both once",
-    Merge.TOP: "the largest of both",
-    Merge.HIGHEST: "the highest of both",
-    Merge.COUNT: "the values of both, each with how many there are",
-    Merge.OWN: "its own way",
-}
-
-_SAYS = {
-    "generation": "the generation it writes in (V2)",
-    "fresh": "records in no pane yet",
-    "fresh_on_time": "fresh records that came before the watermark passed the window",
-    "waiting_since": "processing time of the first fresh record",
-    "panes": "panes fired so far",
-    "settled": "whether one fired after the watermark passed",
-}
-
-
 def _holds(name: str) -> str:
     which, _, part = name.partition("_")
     if part == NET:
@@ -409,7 +363,7 @@ def _holds(name: str) -> str:
     if which in ("fired", "pending") and "__" in part:
         of = "records in panes" if which == "fired" else "records since"
         return f"{part.replace('__', ', ')}: of the {of}"
-    return _SAYS[name]
+    return TEXTS["state"][name]
 
 
 def _bytes(type: str) -> int | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.resources import files
 from typing import Any
 
 from tailrace.engines.choose import Engine, EngineChoice
@@ -13,6 +15,9 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log, log_names
 from tailrace.sql.terms import Query
+
+TEXTS: Mapping[str, Mapping[str, str]] = tomllib.loads(files("tailrace.plan").joinpath("texts.toml").read_text("utf-8"))
+"""The texts in `texts.toml`, by table and name."""
 
 
 class Execution(Enum):
@@ -113,20 +118,13 @@ def read_stage(log: Log, begin: Beginning) -> Stage:
     return stage("read", reader(log, begin), f"{taken}; the event time is {log.event_time}")
 
 
-_WRITES = {
-    Commit.FILES: "files of this process, which one commit adds",
-    Commit.BRANCH: "one append by Spark to a branch, to which main is moved",
-    Commit.BY_SIZE: "few rows are files of this process, which one commit adds; many are one append by Spark to a "
-    "branch, to which main is moved",
-}
-
-
 def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str = "") -> Stage:
     """Return the stage that commits rows of the given kinds to the ledger, after the commit of the log (rule X2)."""
     table = ledger_name(definition.name)
     by = Execution.PROCESS if commit is Commit.FILES else Execution.SPARK
     says = f"to {table}: {', '.join(kinds)}, one commit an epoch"
-    return stage("ledger", by, says, why=_WRITES[commit], query=query, table=table, kinds=kinds, commit=commit.value)
+    why = TEXTS["commit"][commit.value]
+    return stage("ledger", by, says, why=why, query=query, table=table, kinds=kinds, commit=commit.value)
 
 
 @dataclass(frozen=True)
@@ -211,11 +209,6 @@ class Plan:
     engine: EngineChoice
     kind: KindPlan
     tables: tuple[Contract, ...]
-
-    @property
-    def executions(self) -> set[Execution]:
-        """The set of the executors that the plan's stages use."""
-        return {one.execution for one in self.kind.stages}
 
     def stage(self, name: str) -> Stage:
         """Return the first stage with this name. Raises `StopIteration` if the plan has no such stage."""

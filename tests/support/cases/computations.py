@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeline, RecordError, Sessions, Sum, seconds
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
-from tailrace.model.definition.context import Context, Timer
+from tailrace.model.definition.computation import Context, Timer
 from tailrace.model.step.chain_fold import ChainRun
 from tailrace.model.step.computation_state import KeysState, KeyState, Production
 from tailrace.model.step.one_key import turn_of

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.correction import Corrected, correct
 from tailrace.model.step.reference import ReferenceRun, fold
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import answers
 from tailrace.model.windows.windows import Window
 from tests.support.cases.strategies import Epochs, epochs, everything
+from tests.support.checks.window_correction import Corrected, correct
 
 GENERATION = 7
 """The generation of the run that corrects."""

@@ -25,23 +25,16 @@ from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.packed_columns import Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each
-from tailrace.model.triggers.combinators import (
-    AfterBytes,
+from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
+from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
+from tailrace.model.triggers.trigger import (
     AfterCount,
     AfterDelay,
-    AfterMatch,
-    AfterPattern,
     AfterSignal,
-    AfterWatermark,
-    AllOf,
-    AnyOf,
     AtPercentile,
     AtWatermark,
     Every,
     Never,
-    Repeat,
-    Sequence,
-    Until,
 )
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, EARLIEST, LATEST, RETRACTING

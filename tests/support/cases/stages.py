@@ -20,15 +20,17 @@ from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.packed_columns import Pack, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
-from tailrace.model.step.reference import ReferenceRun, batch, fold_stages
+from tailrace.model.step.reference import ReferenceRun, fold_stages
 from tailrace.model.step.step import Record, WindowsState
-from tailrace.model.triggers.combinators import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
+from tailrace.model.triggers.combinators import AfterWatermark, Repeat
+from tailrace.model.triggers.trigger import AfterCount, AfterDelay, Every
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.windows.windows import Fixed, Global, Sliding
 from tailrace.sql.terms import Query, Relation
 from tests.support.cases.strategies import pipelines
 from tests.support.checks import laws
+from tests.support.checks.batch_answers import batch
 from tests.support.checks.laws import Broken, Epochs, Place
 
 

@@ -32,24 +32,17 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, Seen
-from tailrace.model.triggers.combinators import (
-    AfterBytes,
+from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
+from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
+from tailrace.model.triggers.trigger import (
     AfterCount,
     AfterDelay,
-    AfterMatch,
-    AfterPattern,
     AfterSignal,
-    AfterWatermark,
-    AllOf,
-    AnyOf,
     AtPercentile,
     AtWatermark,
     Every,
     Never,
-    Repeat,
-    Sequence,
     Trigger,
-    Until,
 )
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Accumulation

@@ -22,10 +22,11 @@ from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile, TopK
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.reference import ReferenceRun, backfilled, batch, fold, prepared
+from tailrace.model.step.reference import ReferenceRun, fold, prepared
 from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.windows.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.windows.windows import Window
+from tests.support.checks.batch_answers import backfilled, batch
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]
 Place = tuple[Key, Window]

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.correction import Corrected, correct
 from tailrace.model.step.stages import changes
 from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.windows.panes import Key, Pane, answers
 from tailrace.model.windows.windows import Window
+from tests.support.checks.window_correction import Corrected, correct
 
 
 def correct_stages(

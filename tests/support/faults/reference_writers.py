@@ -20,11 +20,11 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.correction import correct
-from tailrace.model.step.reference import backfilled
 from tailrace.model.step.step import Record, WindowsState, step
 from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
 from tailrace.model.windows.windows import Window
+from tests.support.checks.batch_answers import backfilled
+from tests.support.checks.window_correction import correct
 from tests.support.faults.worlds import NotYetError, Writer
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]

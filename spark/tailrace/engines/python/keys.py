@@ -20,8 +20,7 @@ from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import EVENT, Domain, Timer
+from tailrace.model.definition.computation import EVENT, Computation, Domain, Timer
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,

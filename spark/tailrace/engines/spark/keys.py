@@ -33,8 +33,7 @@ from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PRODUCTION
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import ComputationError
+from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch.clock_row import row_of
 from tailrace.sql.epoch.key_state import (

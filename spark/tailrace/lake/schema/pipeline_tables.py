@@ -16,7 +16,7 @@ from tailrace.lake.schema.time_spans import reach_of_windows, span_terms
 from tailrace.model.base.time import duration
 from tailrace.model.base.types import struct_type
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.triggers.combinators import slot_types
+from tailrace.model.triggers.trigger import slot_types
 from tailrace.model.windows.windows import Sliding
 
 _KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"

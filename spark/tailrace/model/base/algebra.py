@@ -3,6 +3,8 @@
 A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With the algebra `Scalars`,
 this call immediately computes the result from Python values. In the native execution, which runs in SQL, the same call
 builds a Spark SQL expression. Each rule is written only once, so all executions apply the same rule.
+
+The class `Algebra` contains the description of each operation together with its code for Python values.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ Term: TypeAlias = Any
 class Algebra(Protocol):
     """The operations on terms that the algebra of each execution must provide.
 
-    Boolean terms are never null; numbers may be null.
+    The code of each operation computes the result for terms that are Python values. An algebra for other terms must
+    replace the code of all operations. Boolean terms are never null; numbers may be null.
     """
 
     def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
         """Return a constant as a term of the column type `type`."""
+        return value
 
     def add(self, a: Term, b: Term, type: str) -> Term:
         """Return the exact sum of a and b; the result has the type `type`.
@@ -36,15 +40,22 @@ class Algebra(Protocol):
         If the sum does not fit `type`, the operation raises `AnswerError` or the equivalent error of the execution's
         engine.
         """
+        if type == "bigint" and -_BIGINT <= (total := a + b) < _BIGINT:
+            return total
+        if type == WHOLE and _whole(a, b):
+            return a + b
+        return _fit(a + b if _whole(a, b) else _EXACT.add(a, b), type)
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         """Return the exact difference a - b; the result has the type `type`."""
+        return _fit(a - b if _whole(a, b) else _EXACT.subtract(a, b), type)
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         """Return the exact product of a and b, which must be whole numbers of at most 38 digits.
 
         The result has the type `type`.
         """
+        return _fit(a * b if _whole(a, b) else _EXACT.multiply(a, b), type)
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
         """Apply the operator `by` (`+`, `-` or `*`) to a and b; the exact result has the type `type`.
@@ -52,75 +63,100 @@ class Algebra(Protocol):
         The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
         must have enough digits for every possible result.
         """
+        if a is None or b is None:
+            return None
+        made = _CALCULATED[by](a, b) if _whole(a, b) else _DECIMALS[by](a, b)
+        return None if type == "bigint" and not -_BIGINT <= made < _BIGINT else made
 
     def floored(self, a: Term, by: int) -> Term:
         """Divide a whole number by a positive whole number, and round down; the result is null if the dividend is
         null.
         """
+        return None if a is None else a // by
 
     def converted(self, a: Term, type: str) -> Term:
         """Convert an exact number to a decimal type with enough digits; the result is null if the number is null."""
+        _, scale = decimal_parts(type) or (0, 0)
+        return None if a is None else _EXACT.quantize(Decimal(a), Decimal(1).scaleb(-scale))
 
     def size(self, a: Term) -> Term:
         """Return the number of bytes of a string in UTF-8; the string must not be null."""
+        return len(a.encode())
 
     def at_least(self, a: Term, b: Term) -> Term:
         """Return True if a >= b; a and b must not be null."""
+        return a >= b
 
     def equal(self, a: Term, b: Term) -> Term:
         """Return True if a = b; a and b must not be null."""
+        return a == b
 
     def every(self, *terms: Term) -> Term:
         """Return True if all terms are true; without terms, the result is true."""
+        return all(terms)
 
     def some(self, *terms: Term) -> Term:
         """Return True if at least one term is true; without terms, the result is false."""
+        return any(terms)
 
     def no(self, term: Term) -> Term:
         """Return True if a term is false."""
+        return not term
 
     def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
         """Return `then` if the condition is true, otherwise `otherwise`."""
+        return then if condition else otherwise
 
     def missing(self, term: Term) -> Term:
         """Return True if a term is null."""
+        return term is None
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
         """Return True if a term is not null and `holds` returns true for the term; a null term results in false."""
+        return term is not None and holds(term)
 
     def least(self, a: Term, b: Term) -> Term:
         """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null."""
+        return b if a is None else a if b is None or _before(a, b) else b
 
     def greatest(self, a: Term, b: Term) -> Term:
         """Return the larger of two terms. A null term is ignored; the result is null only if both terms are null."""
+        return b if a is None else a if b is None or _before(b, a) else b
 
     def ratio(self, a: Term, b: Term) -> Term:
         """Return a divided by b as a double; the caller must ensure that b is not zero."""
+        return float(a) / float(b)
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
         """Return how many whole periods lie between `offset` and `at`, rounded down; all arguments are in
         microseconds.
         """
+        return (at - offset) // period
 
     def micros(self, a: Term) -> Term:
         """Convert an instant from a timestamp column to microseconds since 1970; null stays null."""
+        return None if a is None else instant(a)
 
     def wide(self, a: Term) -> Term:
         """Convert a value of an int column to a bigint; the result is null if the value is null."""
+        return a
 
     def real(self, a: Term, type: str) -> Term:
         """Convert a number of `type` (a bigint or a decimal) to the closest double."""
+        return float(a)
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
         """Return the last `unit` digits of a decimal of type `type`, with the sign of the decimal.
 
         The result is the remainder after division by `unit_power(unit, type)`.
         """
+        return _EXACT.remainder(a, unit_power(unit, type))
 
     def quotient(self, a: Term, unit: int, type: str) -> Term:
         """Return a decimal of type `type` without its last `unit` digits, as a whole number; `remainder` returns these
         digits.
         """
+        return int(_EXACT.divide_int(a, unit_power(unit, type)))
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
         """Combine two sums into one number.
@@ -129,6 +165,8 @@ class Algebra(Protocol):
 
         The result is null if the combined number does not fit `type`.
         """
+        number = _EXACT.fma(high, unit_power(unit, type), low)
+        return number if _inside(number, type) else None
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
         """Normalize the two sums that `joined` takes: if two pairs of sums make the same combined number, the results
@@ -137,6 +175,10 @@ class Algebra(Protocol):
         If the combined number fits `type`, return zero and the combined number. Otherwise, return the upper digits and
         the last `unit` digits of the combined number.
         """
+        number = _EXACT.fma(high, unit_power(unit, type), low)
+        if _inside(number, type):
+            return 0, number
+        return self.quotient(number, unit, type), self.remainder(number, unit, type)
 
     def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
         """Combine the two sums that `joined` takes into one number, and return the double that is closest to this
@@ -144,11 +186,13 @@ class Algebra(Protocol):
 
         The combined number may have more digits than `type` allows.
         """
+        return float(_EXACT.fma(high, unit_power(unit, type), low))
 
     def narrow(self, a: Term) -> Term:
         """Convert a whole number of at most 38 digits to a bigint; the result is null if the number does not fit a
         bigint.
         """
+        return int(a) if -_BIGINT <= a < _BIGINT else None
 
     def beyond(self, a: Term) -> Term:
         """Return a whole number of at most 38 digits unchanged if it is outside the range of a bigint; otherwise,
@@ -158,6 +202,7 @@ class Algebra(Protocol):
         can store the number in one of two columns: a bigint column, or a wider column for the few numbers that do not
         fit a bigint.
         """
+        return None if -_BIGINT <= a < _BIGINT else a
 
     def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
         """Compute n times the sum of the squares, minus the square of the total; return the closest double.
@@ -165,47 +210,61 @@ class Algebra(Protocol):
         All arguments are whole numbers. The sum of the squares is passed in two parts: `squares` for the last `unit`
         digits, and `high` for the upper digits.
         """
+        return float(n * (int(squares) + int(high) * 10**unit) - int(total) ** 2)
 
     def text(self, *terms: Term) -> Term:
         """Concatenate strings and whole numbers of at most 38 digits; the result is null if at least one term is
         null.
         """
+        return None if any(term is None for term in terms) else "".join(map(str, terms))
 
     def listed(self, *terms: Term) -> Term:
         """Join the strings that are not null, separated by semicolons; the result is null if all strings are null."""
+        return "; ".join(term for term in terms if term is not None) or None
 
     def stamped(self, at: Term, a: Term) -> Term:
         """Pair a value with an instant in microseconds; the result is null if the value is null.
 
         The pairs are ordered by their instants first, and then by their values.
         """
+        return None if a is None else {"at": at, "value": a}
 
     def unstamped(self, a: Term) -> Term:
         """Return the value of a pair that `stamped` created; the result is null if the pair is null."""
+        return None if a is None else a["value"]
 
     def no_values(self, type: str) -> Term:
         """Return the empty list of the list type `type`."""
+        return []
 
     def alone(self, a: Term, type: str) -> Term:
         """Return a list of this type that contains only the value `a`; if `a` is null, the list is empty."""
+        return [] if a is None else [a]
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
         """Merge two lists of this type into one sorted list, and keep duplicate values."""
+        return sorted([*a, *b], key=sort_key)
 
     def united(self, a: Term, b: Term) -> Term:
         """Merge two lists into one sorted list, which contains each different value once."""
+        return sorted({sort_key(one): one for one in (*a, *b)}.values(), key=sort_key)
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         """Return at most `most` values: the largest values of the two lists, in descending order."""
+        return sorted([*a, *b], key=sort_key, reverse=True)[:most]
 
     def field(self, a: Term, name: str) -> Term:
         """Return a named field of a struct; the result is null if the struct is null."""
+        return None if a is None else a[name]
 
     def highest(self, a: Term, by: str) -> Term:
         """Return all elements of a list that have the highest value in field `by`, in sorted order.
 
         Elements whose field `by` is null are dropped.
         """
+        there = [one for one in a if one[by] is not None]
+        most = max((sort_key(one[by]) for one in there), default=None)
+        return [one for one in there if sort_key(one[by]) == most]
 
     def once(self, a: Term, type: str) -> Term:
         """Return a list that contains one counted value: the value `a` with the count 1.
@@ -213,38 +272,51 @@ class Algebra(Protocol):
         If `a` is null, the list is empty. `type` is the type of the list; each element of the list is a struct with the
         fields `value` and `n` (the count).
         """
+        return [] if a is None else [{"value": a, "n": 1}]
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
         """Merge two lists of counted values into one sorted list of this type, and add up the counts of equal values.
 
         Values whose count is 0 are dropped.
         """
+        held: dict[Any, dict[str, Any]] = {}
+        for row in (*a, *b):
+            at = sort_key(row["value"])
+            held[at] = {"value": row["value"], "n": row["n"] + (held[at]["n"] if at in held else 0)}
+        return [held[at] for at in sorted(held) if held[at]["n"]]
 
     def opposite(self, a: Term) -> Term:
         """Negate every count of a list of counted values."""
+        return [{"value": row["value"], "n": -row["n"]} for row in a]
 
     def distinct(self, a: Term) -> Term:
         """Return the values of a list of counted values, in sorted order; a value whose count is not above 0 is left
         out.
         """
+        return [row["value"] for row in a if row["n"] > 0]
 
     def spread(self, a: Term) -> Term:
         """Return a sorted list in which each value of a list of counted values is repeated as often as its count."""
+        return [row["value"] for row in a for _ in range(row["n"])]
 
     def end(self, a: Term, *, last: bool) -> Term:
         """Return the smallest value (or, with `last`, the largest value) of a list of counted values.
 
         Values whose count is not above 0 are ignored. The result is null if no value has a count above 0.
         """
+        there = self.distinct(a)
+        return there[-1 if last else 0] if there else None
 
     def length(self, a: Term) -> Term:
         """Return the number of values in a list."""
+        return len(a)
 
     def ranked(self, a: Term, share: float) -> Term:
         """Return the `share` quantile (0 to 1) of a list's values, or null if the list is empty.
 
         The quantile is determined by the nearest-rank method.
         """
+        return sorted(a, key=sort_key)[max(0, ceil(exact(share) * len(a)) - 1)] if a else None
 
 
 _EXACT = Context(prec=80)
@@ -263,7 +335,7 @@ def _fit(value: Any, type: str) -> Any:
     return value
 
 
-class Scalars:
+class Scalars(Algebra):
     """The algebra on Python values, which the reference execution uses.
 
     >>> o = Scalars()
@@ -272,175 +344,6 @@ class Scalars:
     >>> o.least(None, 3), o.ratio(7, 2)
     (3, 3.5)
     """
-
-    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
-        return value
-
-    def add(self, a: Term, b: Term, type: str) -> Term:
-        if type == "bigint" and -_BIGINT <= (total := a + b) < _BIGINT:
-            return total
-        if type == WHOLE and _whole(a, b):
-            return a + b
-        return _fit(a + b if _whole(a, b) else _EXACT.add(a, b), type)
-
-    def subtract(self, a: Term, b: Term, type: str) -> Term:
-        return _fit(a - b if _whole(a, b) else _EXACT.subtract(a, b), type)
-
-    def multiply(self, a: Term, b: Term, type: str) -> Term:
-        return _fit(a * b if _whole(a, b) else _EXACT.multiply(a, b), type)
-
-    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
-        if a is None or b is None:
-            return None
-        made = _CALCULATED[by](a, b) if _whole(a, b) else _DECIMALS[by](a, b)
-        return None if type == "bigint" and not -_BIGINT <= made < _BIGINT else made
-
-    def floored(self, a: Term, by: int) -> Term:
-        return None if a is None else a // by
-
-    def converted(self, a: Term, type: str) -> Term:
-        _, scale = decimal_parts(type) or (0, 0)
-        return None if a is None else _EXACT.quantize(Decimal(a), Decimal(1).scaleb(-scale))
-
-    def size(self, a: Term) -> Term:
-        return len(a.encode())
-
-    def at_least(self, a: Term, b: Term) -> Term:
-        return a >= b
-
-    def equal(self, a: Term, b: Term) -> Term:
-        return a == b
-
-    def every(self, *terms: Term) -> Term:
-        return all(terms)
-
-    def some(self, *terms: Term) -> Term:
-        return any(terms)
-
-    def no(self, term: Term) -> Term:
-        return not term
-
-    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
-        return then if condition else otherwise
-
-    def missing(self, term: Term) -> Term:
-        return term is None
-
-    def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        return term is not None and holds(term)
-
-    def least(self, a: Term, b: Term) -> Term:
-        return b if a is None else a if b is None or _before(a, b) else b
-
-    def greatest(self, a: Term, b: Term) -> Term:
-        return b if a is None else a if b is None or _before(b, a) else b
-
-    def ratio(self, a: Term, b: Term) -> Term:
-        return float(a) / float(b)
-
-    def periods(self, at: Term, period: int, offset: int) -> Term:
-        return (at - offset) // period
-
-    def micros(self, a: Term) -> Term:
-        return None if a is None else instant(a)
-
-    def wide(self, a: Term) -> Term:
-        return a
-
-    def real(self, a: Term, type: str) -> Term:
-        return float(a)
-
-    def remainder(self, a: Term, unit: int, type: str) -> Term:
-        return _EXACT.remainder(a, unit_power(unit, type))
-
-    def quotient(self, a: Term, unit: int, type: str) -> Term:
-        return int(_EXACT.divide_int(a, unit_power(unit, type)))
-
-    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        number = _EXACT.fma(high, unit_power(unit, type), low)
-        return number if _inside(number, type) else None
-
-    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        number = _EXACT.fma(high, unit_power(unit, type), low)
-        if _inside(number, type):
-            return 0, number
-        return self.quotient(number, unit, type), self.remainder(number, unit, type)
-
-    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return float(_EXACT.fma(high, unit_power(unit, type), low))
-
-    def narrow(self, a: Term) -> Term:
-        return int(a) if -_BIGINT <= a < _BIGINT else None
-
-    def beyond(self, a: Term) -> Term:
-        return None if -_BIGINT <= a < _BIGINT else a
-
-    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
-        return float(n * (int(squares) + int(high) * 10**unit) - int(total) ** 2)
-
-    def text(self, *terms: Term) -> Term:
-        return None if any(term is None for term in terms) else "".join(map(str, terms))
-
-    def listed(self, *terms: Term) -> Term:
-        return "; ".join(term for term in terms if term is not None) or None
-
-    def stamped(self, at: Term, a: Term) -> Term:
-        return None if a is None else {"at": at, "value": a}
-
-    def unstamped(self, a: Term) -> Term:
-        return None if a is None else a["value"]
-
-    def no_values(self, type: str) -> Term:
-        return []
-
-    def alone(self, a: Term, type: str) -> Term:
-        return [] if a is None else [a]
-
-    def gathered(self, a: Term, b: Term, type: str) -> Term:
-        return sorted([*a, *b], key=sort_key)
-
-    def united(self, a: Term, b: Term) -> Term:
-        return sorted({sort_key(one): one for one in (*a, *b)}.values(), key=sort_key)
-
-    def largest(self, a: Term, b: Term, most: int) -> Term:
-        return sorted([*a, *b], key=sort_key, reverse=True)[:most]
-
-    def field(self, a: Term, name: str) -> Term:
-        return None if a is None else a[name]
-
-    def highest(self, a: Term, by: str) -> Term:
-        there = [one for one in a if one[by] is not None]
-        most = max((sort_key(one[by]) for one in there), default=None)
-        return [one for one in there if sort_key(one[by]) == most]
-
-    def once(self, a: Term, type: str) -> Term:
-        return [] if a is None else [{"value": a, "n": 1}]
-
-    def counted(self, a: Term, b: Term, type: str) -> Term:
-        held: dict[Any, dict[str, Any]] = {}
-        for row in (*a, *b):
-            at = sort_key(row["value"])
-            held[at] = {"value": row["value"], "n": row["n"] + (held[at]["n"] if at in held else 0)}
-        return [held[at] for at in sorted(held) if held[at]["n"]]
-
-    def opposite(self, a: Term) -> Term:
-        return [{"value": row["value"], "n": -row["n"]} for row in a]
-
-    def distinct(self, a: Term) -> Term:
-        return [row["value"] for row in a if row["n"] > 0]
-
-    def spread(self, a: Term) -> Term:
-        return [row["value"] for row in a for _ in range(row["n"])]
-
-    def end(self, a: Term, *, last: bool) -> Term:
-        there = self.distinct(a)
-        return there[-1 if last else 0] if there else None
-
-    def length(self, a: Term) -> Term:
-        return len(a)
-
-    def ranked(self, a: Term, share: float) -> Term:
-        return sorted(a, key=sort_key)[max(0, ceil(exact(share) * len(a)) - 1)] if a else None
 
 
 def sort_key(value: Any) -> tuple[bool, bool, Any]:

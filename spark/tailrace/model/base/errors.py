@@ -65,6 +65,12 @@ class DefinitionError(TailraceError, ValueError):
         super().__init__("\n".join([f"definition {name!r} has {count}:", *lines]))
 
 
+def raise_faults(name: object, faults: Iterable[Fault]) -> None:
+    """Raise `DefinitionError` if the definition with this name has faults."""
+    if found := list(faults):
+        raise DefinitionError(str(name), found)
+
+
 class ClockError(TailraceError, ValueError):
     """The error for a clock that must not follow the previous epoch's clock (rule T3).
 

@@ -44,6 +44,9 @@ Constant = str | int | bool | Decimal | timedelta
 class Expression:
     """The base class of expressions; the operators `+`, `-`, `*` and `//` compute exact results."""
 
+    parts: tuple[str, ...] = ()
+    """The names of the attributes that contain the operands of the expression."""
+
     def type(self, types: Mapping[str, str]) -> str:
         """Return the column type of the expression, given the names and types of the columns."""
         raise NotImplementedError
@@ -56,7 +59,7 @@ class Expression:
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         """Return True if the value is missing, that is, null because a column that the expression uses is null."""
-        raise NotImplementedError
+        return o.some(*(getattr(self, part).missing(o, record, types) for part in self.parts))
 
     def bounds(self, types: Mapping[str, str]) -> Bounds:
         """Return the smallest and the largest possible value of an expression whose type is bigint."""
@@ -71,7 +74,7 @@ class Expression:
         >>> (Col("n") * Col("n") + 1).unfit({"n": "int"}), (Col("n") * Col("n") + 1).unfit({"n": "bigint"})
         ((), ('(n * n) + 1',))
         """
-        return ()
+        return tuple(text for part in self.parts for text in getattr(self, part).unfit(types))
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         """Find the faults of the expression, given the names and types of the columns."""
@@ -163,9 +166,6 @@ class Value(Expression):
         value = duration(self.value) if isinstance(self.value, timedelta) else self.value
         return o.literal(value, self.type(types))
 
-    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return o.literal(False, "boolean")
-
     def bounds(self, types: Mapping[str, str]) -> Bounds:
         value = duration(self.value) if isinstance(self.value, timedelta) else self.value
         return (value, value) if isinstance(value, int) else _BIGINT
@@ -200,6 +200,8 @@ class Arithmetic(Expression):
     operator: str
     right: Expression
 
+    parts = ("left", "right")
+
     def type(self, types: Mapping[str, str]) -> str:
         left, right = self.left.type(types), self.right.type(types)
         if decimal_parts(left) is None and decimal_parts(right) is None:
@@ -219,9 +221,6 @@ class Arithmetic(Expression):
         own = [(term, f"decimal({_BIGINT_DIGITS},0)" if of == "bigint" else of) for term, of in (left, right)]
         return o.calculated(o.converted(*own[0]), self.operator, o.converted(*own[1]), type)
 
-    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return o.some(*(one.missing(o, record, types) for one in (self.left, self.right)))
-
     def bounds(self, types: Mapping[str, str]) -> Bounds:
         (least, most), (low, high) = self._range(types), _BIGINT
         return max(least, low), min(most, high)
@@ -229,7 +228,7 @@ class Arithmetic(Expression):
     def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
         if self.type(types) == "bigint" and self._range(types) != self.bounds(types):
             return (str(self),)
-        return self.left.unfit(types) + self.right.unfit(types)
+        return super().unfit(types)
 
     def _range(self, types: Mapping[str, str]) -> Bounds:
         """Return the smallest and the largest possible result; these two numbers may be outside the range of a
@@ -271,21 +270,17 @@ class Whole(Expression):
     of: Expression
     by: int | timedelta
 
+    parts = ("of",)
+
     def type(self, types: Mapping[str, str]) -> str:
         return "bigint"
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.floored(self.of.term(o, record, types), self._by)
 
-    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return self.of.missing(o, record, types)
-
     def bounds(self, types: Mapping[str, str]) -> Bounds:
         least, most = self.of.bounds(types)
         return least // self._by, most // self._by
-
-    def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
-        return self.of.unfit(types)
 
     @property
     def _by(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.log import PANE_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,3 +143,9 @@ class Ranged(Definition):
 
 class Windowless(Ranged):
     """A definition without windows: it computes output rows from records, and keeps no current answers."""
+
+    @property
+    def produced(self) -> Productions[Any]:
+        """The definition's output as a log that other definitions can read."""
+        columns = {**self.results, PANE_TIME: "timestamp"}
+        return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)

@@ -17,7 +17,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import is_type
@@ -111,9 +111,7 @@ class Join(Windowless):
             if value is not None:
                 kept = MappingProxyType(dict(value)) if isinstance(value, Mapping) else tuple(value)
                 object.__setattr__(self, name, kept)
-        faults = list(_faults(self))
-        if faults:
-            raise DefinitionError(str(self.name), faults)
+        raise_faults(self.name, _faults(self))
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
@@ -167,12 +165,6 @@ class Join(Windowless):
         """The output columns and their types, without the event time."""
         windows = dict.fromkeys(JOIN_WINDOW, "timestamp") if self.where is not None else {}
         return windows | {n: self.side(s).columns[column] for s in SIDES for n, column in self.taken(s).items()}
-
-    @property
-    def produced(self) -> Productions[Join]:
-        """The join's output as a log that other definitions can read."""
-        columns = self.results | {PANE_TIME: "timestamp"}
-        return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
     @cached_property
     def reach(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from tailrace.model.base.conditions import Condition, condition_faults
-from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, duplicate_faults, name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
@@ -61,9 +61,7 @@ class Map(Windowless):
     what: Several[str] = Several()
 
     def __post_init__(self) -> None:
-        faults = list(_faults(self))
-        if faults:
-            raise DefinitionError(str(self.name), faults)
+        raise_faults(self.name, _faults(self))
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
@@ -80,12 +78,6 @@ class Map(Windowless):
         """Whether one record of the source's log may result in several output rows."""
         before = self.log.of if isinstance(self.log, Productions) else None
         return any(one.multiplies for one in self.each) or (isinstance(before, Map) and before.multiplies)
-
-    @property
-    def produced(self) -> Productions[Map]:
-        """The map's output as a log that other definitions can read."""
-        columns = self.results | {PANE_TIME: "timestamp"}
-        return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
     def prepared(self, record: Record) -> Prepared:
         """Apply the steps to a record of the log, and drop the resulting records that do not meet `keep`."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
-from tailrace.model.base.errors import DefinitionError, Fault, RecordError, failure, unknown_column
+from tailrace.model.base.errors import Fault, RecordError, failure, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, waits
@@ -47,7 +47,8 @@ from tailrace.model.definition.record_steps import (
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log, missing_log
-from tailrace.model.triggers.combinators import AtWatermark, Trigger, trigger_faults
+from tailrace.model.triggers.composite import trigger_faults
+from tailrace.model.triggers.trigger import AtWatermark, Trigger
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.windows.windows import (
@@ -133,9 +134,7 @@ class Pipeline(Ranged):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", MappingProxyType(dict(self.what)))
-        faults = list(_faults(self))
-        if faults:
-            raise DefinitionError(str(self.name), faults)
+        raise_faults(self.name, _faults(self))
 
     @property
     def earlier(self) -> Pipeline | None:

@@ -10,23 +10,15 @@ from datetime import timedelta
 from types import FunctionType
 
 from tailrace.model.base.time import duration
-from tailrace.model.triggers.combinators import (
-    AfterWatermark,
-    AllOf,
-    AnyOf,
-    AtWatermark,
-    Repeat,
-    Sequence,
-    Trigger,
-    Until,
-)
+from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
+from tailrace.model.triggers.trigger import AtWatermark, Trigger
 
 
 def written(part: object) -> str:
     """Return the source text of a windowing, trigger, combiner or duration, as a user would write it in a definition.
 
     >>> from tailrace.model.base.time import hours, minutes
-    >>> from tailrace.model.triggers.combinators import AfterCount, Every
+    >>> from tailrace.model.triggers.trigger import AfterCount, Every
     >>> from tailrace.model.windows.windows import Sliding
     >>> written(Sliding(hours(1), every=minutes(90)))
     'Sliding(hours(1), every=minutes(90))'

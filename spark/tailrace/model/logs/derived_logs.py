@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
-from tailrace.model.base.errors import DefinitionError, Fault
+from tailrace.model.base.errors import Fault, raise_faults
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import moment
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
@@ -114,21 +113,18 @@ class Union(Log):
     event_time: str = PANE_TIME
 
     def __post_init__(self) -> None:
-        faults = list(self._given_faults())
-        if not faults:
-            of: Mapping[str, Log] | tuple[Log, ...] = self.of
-            named = dict(of) if isinstance(of, Mapping) else {log.name: log for log in of}
-            object.__setattr__(self, "of", MappingProxyType(named))
-            faults = list(self._faults())
-        if faults:
-            raise DefinitionError(str(self.name), faults)
+        raise_faults(self.name, self._given_faults())
+        of: Mapping[str, Log] | tuple[Log, ...] = self.of
+        named = dict(of) if isinstance(of, Mapping) else {log.name: log for log in of}
+        object.__setattr__(self, "of", MappingProxyType(named))
+        raise_faults(self.name, self._faults())
         columns = {self.tag: "string"}
         for member, log in self.members.items():
             columns |= {name: log.columns[column] for name, column in self.columns_of(member).items()}
         object.__setattr__(self, "columns", MappingProxyType(columns | {PANE_TIME: "timestamp"}))
         object.__setattr__(self, "percentiles", MappingProxyType({}))
         for name, found in (("earliest", min), ("latest", max)):
-            object.__setattr__(self, name, found(self._bounds(name)))
+            object.__setattr__(self, name, found(getattr(log, name) for log in self.sources))
 
     @property
     def members(self) -> Mapping[str, Log]:
@@ -158,10 +154,6 @@ class Union(Log):
             own = {name: record.get(column) for name, column in self.columns_of(member).items()}
             place = {name: record[name] for name in (*PLACE, SIGN) if name in record}
             yield {**empty, **own, self.tag: member, PANE_TIME: record[log.event_time], **place}
-
-    def _bounds(self, name: str) -> Iterator[datetime]:
-        for log in self.sources:
-            yield getattr(log, name)
 
     def _given_faults(self) -> Iterable[Fault]:
         """Find the faults in the union's own options: its name, its logs and the names of these logs, and `tag`.
@@ -245,9 +237,7 @@ class Arrivals(Log):
     event_time: str = ARRIVAL
 
     def __post_init__(self) -> None:
-        faults = list(self._faults())
-        if faults:
-            raise DefinitionError(self.name or "arrivals", faults)
+        raise_faults(self.name or "arrivals", self._faults())
         object.__setattr__(self, "name", self.name or f"{self.of.name}_arrivals")
         object.__setattr__(self, "columns", MappingProxyType({**self.of.columns, ARRIVAL: "timestamp"}))
         object.__setattr__(self, "percentiles", MappingProxyType({}))

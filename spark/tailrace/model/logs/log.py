@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
@@ -90,28 +90,22 @@ class Log:
     instants: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] | None = None
     record_bytes: int = 20 * 2**20
 
+    landed: ClassVar[bool] = True
+    """Whether a source fills the log, so that the lake has a table with the log's records."""
+
+    signed: ClassVar[bool] = False
+    """Whether the log's table has a sign for each record, which says whether the record is added or retracted."""
+
     def __post_init__(self) -> None:
         for name in ("columns", "percentiles", "aliases"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        faults = list(self._faults())
-        if faults:
-            raise DefinitionError(str(self.name), faults)
-
-    @property
-    def landed(self) -> bool:
-        """Whether a source fills the log, so that the lake has a table with the log's records."""
-        return True
+        raise_faults(self.name, self._faults())
 
     @property
     def takes_back(self) -> bool:
         """Whether records of the log may be retracted. The retraction of a record is a further record with the sign
         -1.
         """
-        return False
-
-    @property
-    def signed(self) -> bool:
-        """Whether the log's table has a sign for each record, which says whether the record is added or retracted."""
         return False
 
     @property

@@ -16,7 +16,8 @@ from tailrace.model.combiners.basic import Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
-from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Every, Repeat, Trigger
+from tailrace.model.triggers.combinators import AfterWatermark, Repeat
+from tailrace.model.triggers.trigger import AfterCount, Every, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Accumulation
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Windowing
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from tailrace.model.base.time import EPOCH, seconds
-from tailrace.model.definition.computation import Computation, Field
-from tailrace.model.definition.context import Context, Timer
+from tailrace.model.definition.computation import Computation, Context, Field, Timer
 from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import moment
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import Timer
+from tailrace.model.definition.computation import Computation, Timer
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.windows.panes import Key, Rejected
 

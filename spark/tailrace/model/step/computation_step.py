@@ -12,7 +12,7 @@ are committed together at the end of an epoch (MillWheel, 6.2).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
@@ -21,6 +21,13 @@ from tailrace.model.definition.record_steps import Place
 from tailrace.model.step.computation_state import NOTHING, Feedback, KeysOutcome, KeysState, LateInput, Record, Work
 from tailrace.model.step.one_key import AnyRecord, Arrival, Epoch, OneKey
 from tailrace.model.windows.panes import Key, Rejected
+
+NONE: Any = ()
+"""The empty input of a key that receives no records, or to which no records were fed back."""
+
+
+KeyedRecord: TypeAlias = tuple[Key, int, AnyRecord]
+"""A record together with its key and its event time in microseconds, in this order: key, event time, record."""
 
 
 def step(computation: Computation, state: KeysState, bundle: Iterable[Record], clock: Clock) -> KeysOutcome:
@@ -48,19 +55,63 @@ def step(computation: Computation, state: KeysState, bundle: Iterable[Record], c
 
 
 def taken(
-    computation: Computation,
-    state: KeysState,
-    arrivals: Iterable[tuple[Key, int, AnyRecord]],
-    clock: Clock,
-    *,
-    stops: bool = False,
+    computation: Computation, state: KeysState, arrivals: Iterable[KeyedRecord], clock: Clock, *, stops: bool = False
 ) -> KeysOutcome:
     """Process an epoch's records; each record is passed together with its key and its event time in microseconds.
 
     If the user's code fails for a timer, the timer is rejected, in the same way as a record for which the code fails.
     If `stops` is True, a failure for a timer raises `ComputationError` instead.
     """
-    return _Step(computation, state, clock.after(state.clock), stops=stops).run(arrivals)
+    epoch, before = Epoch(computation, state.clock, clock.after(state.clock), stops=stops), state.keys
+    late: list[LateInput] = []
+    arrived = _arrivals_by_key(epoch, arrivals, late)
+    returned: dict[Key, list[Feedback]] = {}
+    for back in state.in_flight:
+        returned.setdefault(back.key, []).append(back)
+    keys, work = dict(before), dict[Key, Work]()
+    for key in {**before, **returned, **arrived}:
+        held = before.get(key, NOTHING)
+        if key not in arrived and key not in returned and not epoch.due(held):
+            continue
+        one = OneKey(epoch, key, held)
+        one.run(arrived.get(key, NONE), returned.get(key, NONE))
+        work[key] = one.work
+        left = one.after()
+        if left is NOTHING:
+            keys.pop(key, None)
+        else:
+            keys[key] = left
+    after = KeysState(keys, epoch.clock, tuple(epoch.fed_back))
+    return KeysOutcome(after, epoch.productions, late, epoch.rejected, work)
+
+
+def _arrivals_by_key(epoch: Epoch, arrivals: Iterable[KeyedRecord], late: list[LateInput]) -> dict[Key, list[Arrival]]:
+    """Group the records by key, except late records, which are appended to the list `late` (rules T4, M1)."""
+    earliest = epoch.earliest
+    arrived: dict[Key, list[Arrival]] = {}
+    if epoch.computation.set_aside:
+        arrivals = _without_set_aside(epoch, arrivals)
+    for key, at, record in arrivals:
+        if at < earliest:
+            late.append(LateInput(epoch.record(record), key, epoch.before - at, epoch.number))
+        elif key in arrived:
+            arrived[key].append((at, record))
+        else:
+            arrived[key] = [(at, record)]
+    return arrived
+
+
+def _without_set_aside(epoch: Epoch, arrivals: Iterable[KeyedRecord]) -> Iterator[KeyedRecord]:
+    """Reject the records that a stream has set aside because epochs that contain them fail; yield all other records
+    (rule X7).
+    """
+    reasons = epoch.computation.set_aside
+    for key, at, given in arrivals:
+        place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)
+        if (reason := reasons.get(place)) is None:
+            yield key, at, given
+        else:
+            epoch.rejected.append(Rejected(epoch.record(given), reason, epoch.number))
 
 
 def onward(computation: Computation, state: KeysState) -> int:
@@ -74,68 +125,3 @@ def onward(computation: Computation, state: KeysState) -> int:
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
     return min([computation.reached(state.clock.watermark), *held, *(one.at for one in state.in_flight)])
-
-
-NONE: Any = ()
-"""The empty input of a key that receives no records, or to which no records were fed back."""
-
-
-class _Step:
-    """A single execution of the function `step`."""
-
-    def __init__(self, computation: Computation, state: KeysState, clock: Clock, *, stops: bool) -> None:
-        self.state, self.epoch = state, Epoch(computation, state.clock, clock, stops=stops)
-
-    def run(self, arrivals: Iterable[tuple[Key, int, AnyRecord]]) -> KeysOutcome:
-        late: list[LateInput] = []
-        arrived = self._judged(arrivals, late)
-        returned: dict[Key, list[Feedback]] = {}
-        for back in self.state.in_flight:
-            returned.setdefault(back.key, []).append(back)
-        epoch, before = self.epoch, self.state.keys
-        keys, work = dict(before), dict[Key, Work]()
-        for key in {**before, **returned, **arrived}:
-            held = before.get(key, NOTHING)
-            if key not in arrived and key not in returned and not epoch.due(held):
-                continue
-            one = OneKey(epoch, key, held)
-            one.run(arrived.get(key, NONE), returned.get(key, NONE))
-            work[key] = one.work
-            left = one.after()
-            if left is NOTHING:
-                keys.pop(key, None)
-            else:
-                keys[key] = left
-        after = KeysState(keys, epoch.clock, tuple(epoch.fed_back))
-        return KeysOutcome(after, epoch.productions, late, epoch.rejected, work)
-
-    def _judged(
-        self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[LateInput]
-    ) -> dict[Key, list[Arrival]]:
-        """Group the records by key, except late records, which are appended to the list `late` (rules T4, M1)."""
-        epoch, earliest = self.epoch, self.epoch.earliest
-        arrived: dict[Key, list[Arrival]] = {}
-        if epoch.computation.set_aside:
-            arrivals = self._without_set_aside(arrivals)
-        for key, at, record in arrivals:
-            if at < earliest:
-                late.append(LateInput(epoch.record(record), key, epoch.before - at, epoch.number))
-            elif key in arrived:
-                arrived[key].append((at, record))
-            else:
-                arrived[key] = [(at, record)]
-        return arrived
-
-    def _without_set_aside(
-        self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
-    ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Reject the records that a stream has set aside because epochs that contain them fail; yield all other records
-        (rule X7).
-        """
-        epoch, reasons = self.epoch, self.epoch.computation.set_aside
-        for key, at, given in arrivals:
-            place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)
-            if (reason := reasons.get(place)) is None:
-                yield key, at, given
-            else:
-                epoch.rejected.append(Rejected(epoch.record(given), reason, epoch.number))

@@ -161,31 +161,28 @@ def _without(kept: Iterable[Kept], gone: Iterable[Kept]) -> list[Kept]:
     return left
 
 
-class _Others:
-    """An index of the records of both sides by key and window, in which a record's possible partners are looked up."""
-
-    def __init__(self, join: Join, together: Iterable[Kept]) -> None:
-        self._names, self._found = tuple(join.keys), dict[Any, list[Kept]]()
-        for one in together:
-            self._found.setdefault((one.side, *self._place(one)), []).append(one)
-
-    def of(self, one: Kept) -> list[Kept]:
-        return self._found.get((RIGHT if one.side == LEFT else LEFT, *self._place(one)), [])
-
-    def _place(self, one: Kept) -> tuple[Any, ...]:
-        return (one.window, *(one.values[name] for name in self._names))
-
-
 class _Together:
-    """The records of both sides at a given watermark, and the pairs that these records form."""
+    """The records of both sides at a given watermark, and the pairs that these records form.
+
+    The possible partners of a record are looked up by key and window.
+    """
 
     def __init__(self, join: Join, kept: Sequence[Kept], watermark: int) -> None:
-        self._join, self._kept, self._watermark, self._others = join, kept, watermark, _Others(join, kept)
+        self._join, self._kept, self._watermark = join, kept, watermark
+        self._found: dict[Any, list[Kept]] = {}
+        for one in kept:
+            self._found.setdefault(self._place(one.side, one), []).append(one)
+
+    def _place(self, side: str, one: Kept) -> tuple[Any, ...]:
+        return (side, one.window, *(one.values[name] for name in self._join.keys))
+
+    def _partners(self, one: Kept) -> list[Kept]:
+        return self._found.get(self._place(RIGHT if one.side == LEFT else LEFT, one), [])
 
     def pairs(self, of: Collection[int]) -> Iterator[tuple[Kept, Kept]]:
         """Yield each pair that contains at least one record whose `id()` is in `of`."""
         for left in self._kept:
-            for right in self._others.of(left) if left.side == LEFT else ():
+            for right in self._partners(left) if left.side == LEFT else ():
                 if (id(left) in of or id(right) in of) and meet(self._join, left, right):
                     yield left, right
 
@@ -194,8 +191,7 @@ class _Together:
         join = self._join
         if not join.keeps(one.side) or not join.complete(one.side, one.at, one.window, self._watermark):
             return False
-        others = self._others.of(one)
-        return not any(meet(join, *((one, it) if one.side == LEFT else (it, one))) for it in others)
+        return not any(meet(join, *((one, it) if one.side == LEFT else (it, one))) for it in self._partners(one))
 
 
 def _unmatched(join: Join, one: Kept, epoch: int, *, retraction: bool = False) -> Joined:

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import failure
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
+from tailrace.model.definition.computation import PROCESSING, Computation, ComputationError, Context, Timer
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,

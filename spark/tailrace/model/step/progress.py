@@ -143,16 +143,6 @@ class Progress:
         """Return True if a partition has had nothing new for so long that the log's watermark does not wait for it."""
         return self.idle is not None and self.now - self.partitions[name].active >= self.idle
 
-    def wakes(self) -> int | None:
-        """Return the processing time, in microseconds, at which the next partition will become idle.
-
-        Returns None if partitions never become idle. Also returns None if at most one partition is not yet idle: when
-        the last partition becomes idle, the log's watermark does not change.
-        """
-        if self.idle is None or len(self.holding) < 2:
-            return None
-        return min(self.partitions[name].active for name in self.holding) + self.idle
-
     def text(self) -> str:
         """Return the progress as a JSON text, which is stored in a commit of the log; `parsed` reads this text."""
         partitions = {name: [one.watermark, one.latest, one.active] for name, one in sorted(self.partitions.items())}

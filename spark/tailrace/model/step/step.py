@@ -18,14 +18,13 @@ from typing import Any, NamedTuple, TypeAlias
 from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import RecordError, failure
-from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.base.time import instant
 from tailrace.model.combiners.first_last import ByTime, seen
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measure
 from tailrace.model.logs.log import sign_of
 from tailrace.model.step.transition import Row, Times, Transition
-from tailrace.model.triggers.combinators import Phase
-from tailrace.model.triggers.trigger import Measure
+from tailrace.model.triggers.trigger import Measure, Phase
 from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.windows.windows import Window
 
@@ -108,16 +107,9 @@ class _Step:
     """
 
     def __init__(self, pipeline: Pipeline, state: WindowsState, clock: Clock) -> None:
-        before = state.clock
         self.pipeline, self.state, self.clock = pipeline, state, clock
         self.rules = Transition(pipeline, Scalars())
-        self.times = Times(
-            watermark_before=before.watermark if before else BEGINNING,
-            watermark=clock.watermark,
-            before=before.processing_time if before else clock.processing_time - 1,
-            now=clock.processing_time,
-            signals={name: name in clock.signals for name in pipeline.when.signals()},
-        )
+        self.times = Times.of(pipeline, state.clock, clock)
         self._ends: dict[int, _End] = {}
         self._advancing: dict[tuple[object, ...], bool] = {}
         self.panes: list[Pane] = []

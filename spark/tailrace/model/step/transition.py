@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from tailrace.model.base.algebra import Algebra, Scalars, Term
-from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.combiners import balanced_merge
 from tailrace.model.combiners.basic import Combiner, Part
 from tailrace.model.combiners.own import FAILED, merged_parts
 from tailrace.model.definition.pipeline import MEASURED, NET, UNANSWERED, Pipeline
-from tailrace.model.triggers.combinators import Moment, Phase, slot_types
 from tailrace.model.triggers.guarded import GuardedTrigger, has_own
-from tailrace.model.triggers.trigger import Trigger
+from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_types
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
@@ -58,6 +58,17 @@ class Times:
     now: Term
     signals: Mapping[str, Term] = field(default_factory=dict)
     """For each signal that the trigger waits for, by name: whether the signal arrived with the epoch."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, before: Clock | None, clock: Clock) -> Times:
+        """Return the clock of an epoch as Python values.
+
+        `before` is the clock of the preceding epoch, or None for the first epoch.
+        """
+        signals = {name: name in clock.signals for name in pipeline.when.signals()}
+        if before is None:
+            return cls(BEGINNING, clock.watermark, clock.processing_time - 1, clock.processing_time, signals)
+        return cls(before.watermark, clock.watermark, before.processing_time, clock.processing_time, signals)
 
     def watermark_at(self, phase: Phase | None) -> Term:
         """Return the watermark of a phase: in `Phase.DATA` the watermark from before the epoch, otherwise the new

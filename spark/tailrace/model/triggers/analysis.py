@@ -42,6 +42,7 @@ class _Explored:
     def __init__(self, path: str, trigger: Trigger) -> None:
         self.path, self.trigger, self.o = path, trigger, Scalars()
         self.start: Slots = dict(trigger.slots())
+        self.measures, self.signals = tuple(trigger.measures()), trigger.signals()
 
     def faults(self) -> Iterator[Fault]:
         types = {name: slot_type(start) for name, start in self.start.items()}
@@ -87,36 +88,26 @@ class _Explored:
                     left.append(dict(self.trigger.fired(self.o, slots, moment)))
 
     def _moments(self) -> Iterator[Moment]:
-        measures, signals = self.trigger.measures(), self.trigger.signals()
         for phase, fresh, passed, step, much, came in product(
             Phase, (0, 1, _MANY), (False, True), (0, 1, _HOUR), (0, 1, _MANY), (False, True)
         ):
-            if (much and not measures) or (came and not signals):
+            if (much and not self.measures) or (came and not self.signals):
                 continue
-            yield Moment(
-                phase,
-                fresh,
-                None if fresh == 0 else _NOW - 1000 * _HOUR,
-                _END,
-                _END if passed else _END - 1,
-                _NOW,
-                _NOW - step,
-                dict.fromkeys(measures, min(much, fresh)),
-                {},
-                dict.fromkeys(signals, came),
-            )
+            yield self._moment(phase, fresh, passed, step, much, came)
+
+    def _moment(self, phase: Phase, fresh: int, passed: bool, step: int, much: int, came: bool) -> Moment:
+        since, watermark = None if fresh == 0 else _NOW - 1000 * _HOUR, _END if passed else _END - 1
+        measures, signals = dict.fromkeys(self.measures, min(much, fresh)), dict.fromkeys(self.signals, came)
+        return Moment(phase, fresh, since, _END, watermark, _NOW, _NOW - step, measures, {}, signals)
 
     def _restless(self) -> bool:
         """Return True if, after the watermark has passed a window, the trigger fires in every epoch, even without new
         records.
         """
+        moment = self._moment(Phase.WATERMARK, 0, True, 0, 0, False)
         for slots in self._states():
             at, still = slots, 0
             for _ in range(8):
-                moment = Moment(
-                    Phase.WATERMARK, 0, None, _END, _END, _NOW, _NOW,
-                    dict.fromkeys(self.trigger.measures(), 0), {}, dict.fromkeys(self.trigger.signals(), False),
-                )  # fmt: skip
                 ready = self.trigger.ready(self.o, at, moment)
                 if not (ready.fires and ready.on_time):
                     break

@@ -12,52 +12,8 @@ from functools import cached_property
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.triggers.composite import Composite, Many, any_part, every_part, trigger_faults
-from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
-from tailrace.model.triggers.trigger import (
-    AfterCount,
-    AfterDelay,
-    AfterSignal,
-    AtPercentile,
-    AtWatermark,
-    Every,
-    Measure,
-    Moment,
-    Never,
-    Phase,
-    Ready,
-    Slots,
-    Trigger,
-    slot_type,
-    slot_types,
-)
-
-__all__ = [
-    "AfterBytes",
-    "AfterCount",
-    "AfterDelay",
-    "AfterMatch",
-    "AfterPattern",
-    "AfterSignal",
-    "AfterWatermark",
-    "AllOf",
-    "AnyOf",
-    "AtPercentile",
-    "AtWatermark",
-    "Every",
-    "Measure",
-    "Moment",
-    "Never",
-    "Phase",
-    "Ready",
-    "Repeat",
-    "Sequence",
-    "Slots",
-    "Trigger",
-    "Until",
-    "slot_types",
-    "trigger_faults",
-]
+from tailrace.model.triggers.composite import Composite, Many, any_part, every_part
+from tailrace.model.triggers.trigger import AfterCount, AtWatermark, Moment, Ready, Slots, Trigger, slot_type
 
 
 class AnyOf(Many):

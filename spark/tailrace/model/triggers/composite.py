@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.analysis import explored_faults
-from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigger, is_own
+from tailrace.model.triggers.trigger import Measure, Moment, PositionalParts, Ready, Slots, Trigger, is_own
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
@@ -147,26 +147,14 @@ class Composite(Trigger):
         return ()
 
 
-class Many(Composite):
+class Many(PositionalParts[Trigger], Composite):
     """A composite trigger of one or more parts, which are passed as positional arguments."""
 
     fires_on_nothing, ready_on_nothing = any_part("fires_on_nothing"), any_part("ready_on_nothing")
 
-    def __init__(self, *parts: Trigger) -> None:
-        self.parts = parts
-
     @property
     def of(self) -> tuple[Trigger, ...]:
         return self.parts
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Many) and self.parts == other.parts
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.parts))
 
     def faults(self, path: str) -> Iterable[Fault]:
         if not self.parts:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, whole_faults
-from tailrace.model.triggers.trigger import Measure, Moment, Once, Ready, Slots
+from tailrace.model.triggers.trigger import Measure, Moment, Once, PositionalParts, Ready, Slots
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class AfterMatch(Once):
         return condition_faults(f"{path}.condition", self.condition, types)
 
 
-class AfterPattern(Once):
+class AfterPattern(PositionalParts[Condition], Once):
     """A trigger that fires once, when records that meet the conditions have arrived in the order of the conditions.
 
     Other records may arrive in between. The trigger is evaluated once per bundle, so the order of the records within a
@@ -93,34 +93,22 @@ class AfterPattern(Once):
 
     counts = False
 
-    def __init__(self, *conditions: Condition) -> None:
-        self.conditions = conditions
-
-    def __repr__(self) -> str:
-        return f"AfterPattern({', '.join(map(repr, self.conditions))})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AfterPattern) and self.conditions == other.conditions
-
-    def __hash__(self) -> int:
-        return hash(self.conditions)
-
     def slots(self) -> dict[str, bool | int]:
         return {**super().slots(), "met": 0}
 
     def measures(self) -> dict[str, Measure]:
-        return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.conditions)}
+        return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.parts)}
 
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
         met, one = slots["met"], o.literal(1, "bigint")
-        for place in range(len(self.conditions)):
+        for place in range(len(self.parts)):
             here = o.equal(met, o.literal(place, "bigint"))
             came = o.at_least(measures[f"met_{place}"], one)
             met = o.choose(o.every(here, came), o.literal(place + 1, "bigint"), met)
         return {**slots, "met": met}
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        whole = o.at_least(slots["met"], o.literal(len(self.conditions), "bigint"))
+        whole = o.at_least(slots["met"], o.literal(len(self.parts), "bigint"))
         return Ready(o.every(o.no(slots["done"]), whole), o.literal(False, "boolean"))
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
@@ -130,10 +118,10 @@ class AfterPattern(Once):
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
 
     def faults(self, path: str) -> Iterable[Fault]:
-        if not self.conditions:
+        if not self.parts:
             example = 'write for example AfterPattern(Match("kind", "==", "open"), Match("kind", "==", "close"))'
             yield Fault(path, self, "at least one condition", example)
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        for place, condition in enumerate(self.conditions):
+        for place, condition in enumerate(self.parts):
             yield from condition_faults(f"{path}[{place}]", condition, types)

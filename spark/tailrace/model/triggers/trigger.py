@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.model.base.algebra import Algebra, Scalars, Term
 from tailrace.model.base.errors import Fault, whole_faults
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
+
+T = TypeVar("T")
 
 Slots = Mapping[str, Term]
 """The state of a trigger: a mapping from the name of each slot to its value."""
@@ -224,6 +226,25 @@ class Trigger:
         declares.
         """
         return ()
+
+
+class PositionalParts(Generic[T]):
+    """The base class of triggers whose parts are positional arguments.
+
+    Two such triggers are equal if they have the same type and the same parts.
+    """
+
+    def __init__(self, *parts: T) -> None:
+        self.parts = parts
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, PositionalParts) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.parts))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Times
 from tailrace.sql.terms import Query
@@ -35,16 +34,9 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
 
     `clock` is the clock of the epoch, and `before` is the clock of the previous epoch.
     """
-    values: dict[str, int | bool] = {
-        "watermark_before": before.watermark if before else BEGINNING,
-        "watermark_after": clock.watermark,
-        "before": before.processing_time if before else clock.processing_time - 1,
-        "now": clock.processing_time,
-        "epoch": clock.epoch,
-        "new_generation": generation,
-    }
-    came = {f"signal_{name}": name in clock.signals for name in pipeline.when.signals()}
-    return values | came
+    times = Times.of(pipeline, before, clock)
+    numbers = (times.watermark_before, times.watermark, times.before, times.now, clock.epoch, generation)
+    return dict(zip(TIMES, numbers, strict=True)) | {f"signal_{name}": came for name, came in times.signals.items()}
 
 
 def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> Query:

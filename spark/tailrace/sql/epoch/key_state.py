@@ -11,8 +11,7 @@ from __future__ import annotations
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.context import EVENT, PROCESSING
+from tailrace.model.definition.computation import EVENT, PROCESSING, Computation
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.query_shapes import first_of
 from tailrace.sql.terms import Condition, Query, Relation, quoted

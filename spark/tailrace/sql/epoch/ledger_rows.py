@@ -31,6 +31,12 @@ def state_types(pipeline: Pipeline) -> dict[str, str]:
     return types | ({"predecessors": predecessors_type(pipeline)} if pipeline.where.merges else {})
 
 
+def _window_row(kind: str, of: str = "") -> dict[str, str]:
+    """Return the terms that ledger rows of all kinds share; `of` is put before the names of the window's bounds."""
+    epoch = {"epoch": "epoch", "processing_time": "TIMESTAMP_MICROS(now)"}
+    return {"kind": f"'{kind}'", **instants(*SPAN, of=of), **epoch}
+
+
 class Rows:
     """Builds the SQL for the ledger rows of one definition."""
 
@@ -110,11 +116,8 @@ class Rows:
         `late` is a query such as `partials.late_records`.
         """
         values = {
-            "kind": f"'{LATE}'",
-            **instants(*SPAN),
-            "epoch": "epoch",
+            **_window_row(LATE),
             "watermark": "TIMESTAMP_MICROS(watermark_before)",
-            "processing_time": "TIMESTAMP_MICROS(now)",
             "event_time": "TIMESTAMP_MICROS(at)",
             "behind": "watermark_before - window_end",
             "reason": "reason",
@@ -196,12 +199,9 @@ class Rows:
 
     def _partial(self) -> dict[str, str]:
         values = {
-            "kind": f"'{PARTIAL}'",
-            **instants(*SPAN),
+            **_window_row(PARTIAL),
             "generation": "generation",
-            "epoch": "epoch",
             "pane_index": "panes",
-            "processing_time": "TIMESTAMP_MICROS(now)",
             "fresh": "fresh",
             "fresh_on_time": "fresh_on_time",
             "waiting_since": "TIMESTAMP_MICROS(waiting_since)",
@@ -242,14 +242,11 @@ class Rows:
         """
         watermark = "watermark_before" if letter == "a" else "watermark_after"
         return {
-            "kind": f"'{PANE}'",
-            **instants(*SPAN),
+            **_window_row(PANE),
             "generation": "generation",
-            "epoch": "epoch",
             "pane_index": f"{letter}_index",
             "timing": f"{letter}_timing",
             "watermark": f"TIMESTAMP_MICROS({watermark})",
-            "processing_time": "TIMESTAMP_MICROS(now)",
             "writer": "'stream'",
         }
 
@@ -310,14 +307,7 @@ class Rows:
 
         Partials are ledger rows with the states of windows.
         """
-        values = {
-            "kind": f"'{PARTIAL}'",
-            **instants(*SPAN, of="_old."),
-            "generation": "_old.generation",
-            "epoch": "epoch",
-            "processing_time": "TIMESTAMP_MICROS(now)",
-            "gone": "true",
-        }
+        values = {**_window_row(PARTIAL, of="_old."), "generation": "_old.generation", "gone": "true"}
         return f"TRANSFORM(absorbed, _old -> {self._struct(values)})"
 
     def _ordered(self) -> str:

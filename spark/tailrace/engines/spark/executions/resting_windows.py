@@ -23,7 +23,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.outlook import Outlook, outlook, passed_before, stays
 from tailrace.model.step.transition import Times
-from tailrace.sql.epoch.clock_row import clock_row, clock_values
+from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.ledger_rows import state_types
 from tailrace.sql.epoch.touched_windows import changed_by_clock
 
@@ -179,10 +179,7 @@ class RestingWindows:
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:
             return passed
-        at = clock_values(self.pipeline, state.clock, clock, state.generation)
-        signals = {name: bool(at[f"signal_{name}"]) for name in self.pipeline.when.signals()}
-        times = Times(at["watermark_before"], at["watermark_after"], at["before"], at["now"], signals)
-        return passed if stays(self.pipeline, times) else None
+        return passed if stays(self.pipeline, Times.of(self.pipeline, state.clock, clock)) else None
 
     def _standing(self, state: OpenWindows) -> DataFrame:
         """Return the clock's row for an epoch that would follow `state` immediately, without any time passing."""
