@@ -1,14 +1,19 @@
-"""Declare the tables of a log column by column, and define the classes with which all other tables are declared.
+"""Define the classes with which tables are declared, and declare the tables of a log and the table of runs.
 
 A contract is data: the columns with their types and docs, the partitioning, the properties. Contracts are used to
-create tables, to write rows, and to print the files in `iceberg_schemas/`.
+create tables, to write rows, and to print the files in `iceberg_schemas/`. The columns that do not depend on a
+definition are listed in `columns.toml`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.table_names import rejected_name, runs_name
@@ -119,6 +124,35 @@ class DefinitionTables:
     meta: Mapping[str, object] = field(default_factory=dict)
 
 
+@cache
+def _column_entries() -> dict[str, dict[str, dict[str, Any]]]:
+    """Read `columns.toml`: for each kind of table, the entries of its columns."""
+    return tomllib.loads(files(__package__).joinpath("columns.toml").read_text("utf-8"))
+
+
+def declared_columns(
+    table: str, words: Mapping[str, str] | None = None, **own: str | Mapping[str, Column] | None
+) -> dict[str, Column]:
+    """Return the columns that `columns.toml` lists for a kind of table, in order.
+
+    An entry without a type depends on the definition. The argument with the entry's name, in `own`, is either the type
+    of the entry's column, or the columns that take the place of the entry. If this argument is missing or None, the
+    entry is skipped. `words` has the texts that replace the words in braces in the descriptions.
+
+    >>> cities = {"city": Column("string", "as declared by log rides")}
+    >>> [*declared_columns("log", declared=cities)]
+    ['city', '_epoch', '_source', '_offset', '_arrival']
+    """
+    columns: dict[str, Column] = {}
+    for name, entry in _column_entries()[table].items():
+        found = entry.get("type") or own.get(name)
+        if isinstance(found, str):
+            columns[name] = Column(found, entry["doc"].format_map(words or {}), entry.get("required", False))
+        elif found is not None:
+            columns |= found
+    return columns
+
+
 def log_contract(log: Log) -> Contract:
     """Declare the table of a log: each record is one row, with the declared columns and the record's origin."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
@@ -131,47 +165,17 @@ def log_contract(log: Log) -> Contract:
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"
-    spans = span_terms(log.event_time, reach_of_log(log))
-    return Contract(log.name, doc, declared | _provenance(), spans, properties, key=key, sort_by=(log.event_time,))
+    spans, columns = span_terms(log.event_time, reach_of_log(log)), declared_columns("log", declared=declared)
+    return Contract(log.name, doc, columns, spans, properties, key=key, sort_by=(log.event_time,))
 
 
 def rejected_contract(log: Log) -> Contract:
     """Declare the table of a log's rejected records, which could not be parsed into the log's declared columns."""
-    columns = {
-        "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
-        "error": Column("string", "why it was rejected", required=True),
-    }
-    return Contract(
-        rejected_name(log.name), f"records that log {log.name} rejected", columns | _provenance(), key=PLACE
-    )
-
-
-def _provenance() -> dict[str, Column]:
-    return {
-        "_epoch": Column("bigint", "the epoch that landed it", required=True),
-        "_source": Column("string", "the source's partition: a file, or topic-partition"),
-        "_offset": Column("bigint", "its place in the source's partition; with the epoch and partition it is unique"),
-        "_arrival": Column("timestamp", "when it reached the log, or became known where the source says so"),
-    }
+    columns = declared_columns("log", declared=declared_columns("rejected"))
+    return Contract(rejected_name(log.name), f"records that log {log.name} rejected", columns, key=PLACE)
 
 
 def runs_contract(definition: Definition) -> Contract:
     """Declare the append-only table of runs and their ranges of event time; a run's latest row has the run's status."""
-    columns = {
-        "run": Column("string", "the run's id", required=True),
-        "kind": Column("string", "stream, backfill, apply, rollback or restore", required=True),
-        "status": Column("string", "started, committed, gave_way, failed or taken_back", required=True),
-        "generation": Column("bigint", "the generation it writes in", required=True),
-        "range_start": Column("timestamp", "first instant of the range of window timestamps"),
-        "range_end": Column("timestamp", "the instant after the range"),
-        "fingerprint": Column("string", "the definition's fingerprint", required=True),
-        "log_epoch": Column("bigint", "the epoch that it pinned the log at"),
-        "at": Column("timestamp", "when the row was written", required=True),
-        "changed": Column("bigint", "windows fired again with another answer, or for the first time"),
-        "untouched": Column("bigint", "windows that came out equal"),
-        "retracted": Column("bigint", "windows taken back"),
-        "reason": Column("string", "why it was run, or why it gave way"),
-        "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
-        "inputs": Column("string", "JSON: of each definition that it reads, the last generation seen, then those not"),
-    }
-    return Contract(runs_name(definition.name), f"runs of {definition.kind_name} {definition.name}", columns)
+    doc = f"runs of {definition.kind_name} {definition.name}"
+    return Contract(runs_name(definition.name), doc, declared_columns("runs"))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, runs_contract
+from tailrace.lake.schema.contracts import (
+    Column,
+    Contract,
+    DefinitionTables,
+    declared_columns,
+    runs_contract,
+)
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import reach_of_log, span_terms
 from tailrace.model.definition.map import Map
@@ -19,20 +25,8 @@ def map_contract(definition: Map) -> Contract:
 
     Each epoch is one commit.
     """
-    columns = {
-        "kind": Column("string", "production (what came out), or rejected by a step", required=True),
-        **{name: Column(type, "production") for name, type in definition.results.items()},
-        PANE_TIME: Column("timestamp", "the record's event time", required=True),
-        "generation": Column("bigint", "production: the generation that it is of (rule V2)"),
-        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
-        "retraction": Column("boolean", "production: whether it takes back what the record had given"),
-        "processing_time": Column("timestamp", "the epoch's processing time"),
-        "writer": Column("string", "production: stream or backfill"),
-        "reason": Column("string", "rejected: what was wrong"),
-        "source_epoch": Column("bigint", "the record's _epoch in the log"),
-        "source_partition": Column("string", "the record's _source in the log"),
-        "source_offset": Column("bigint", "the record's _offset in the log"),
-    }
+    results = {name: Column(type, "production") for name, type in definition.results.items()}
+    columns = declared_columns("map", results=results)
     doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
     spans = span_terms(PANE_TIME, reach_of_log(definition.log))
     return Contract(ledger_name(definition.name), doc, columns, ("kind", *spans), sort_by=(PANE_TIME,))

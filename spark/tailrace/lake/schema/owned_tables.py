@@ -6,7 +6,13 @@ from collections.abc import Callable
 from functools import singledispatch
 
 from tailrace.lake.schema.computation_tables import computation_tables
-from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, log_contract, rejected_contract
+from tailrace.lake.schema.contracts import (
+    Contract,
+    DefinitionTables,
+    declared_columns,
+    log_contract,
+    rejected_contract,
+)
 from tailrace.lake.schema.join_tables import join_tables
 from tailrace.lake.schema.map_tables import map_tables
 from tailrace.lake.schema.pipeline_tables import pipeline_tables
@@ -50,12 +56,7 @@ def signals_contract(log: Log) -> Contract:
 
     Triggers of the pipelines that read the log can wait for a signal.
     """
-    columns = {
-        "name": Column("string", "which signal", required=True),
-        "at": Column("timestamp", "when it was sent", required=True),
-        "note": Column("string", "why, for people"),
-    }
-    return Contract(signals_name(log.name), f"signals to the pipelines of log {log.name}", columns)
+    return Contract(signals_name(log.name), f"signals to the pipelines of log {log.name}", declared_columns("signals"))
 
 
 def complete_contract(log: Log) -> Contract:
@@ -63,28 +64,15 @@ def complete_contract(log: Log) -> Contract:
 
     Users or programs append rows to this table, and the watermark advances accordingly (T3).
     """
-    columns = {
-        "complete_until": Column("timestamp", "all records before this instant have come", required=True),
-        "partition": Column("string", "of which partition of the source; null for the whole log"),
-        "at": Column("timestamp", "when it was said", required=True),
-        "note": Column("string", "why, for people"),
-    }
-    return Contract(complete_name(log.name), f"until when the input of log {log.name} is complete", columns)
+    doc = f"until when the input of log {log.name} is complete"
+    return Contract(complete_name(log.name), doc, declared_columns("complete"))
 
 
 def commits_contract(table: str) -> Contract:
     """Declare the append-only archive of the expired commits of a log or a ledger."""
-    columns = {
-        "snapshot": Column("bigint", "the commit's snapshot", required=True),
-        "parent": Column("bigint", "the snapshot before it, where that was known"),
-        "sequence": Column("bigint", "Iceberg's sequence number of the commit", required=True),
-        "at": Column("timestamp", "when it was committed", required=True),
-        "epoch": Column("bigint", "the epoch that it is of; null for one that says nothing of an epoch"),
-        "added": Column("bigint", "how many rows it brought", required=True),
-        "said": Column("string", "what it says of itself, as JSON", required=True),
-    }
-    name = f"{table.removesuffix(LEDGER)}__commits"
-    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns, key=("snapshot",))
+    doc = f"what the commits of {table} said whose snapshots expired"
+    columns = declared_columns("commits")
+    return Contract(f"{table.removesuffix(LEDGER)}__commits", doc, columns, key=("snapshot",))
 
 
 def archives(definition: Definition) -> list[Contract]:

@@ -9,6 +9,7 @@ from tailrace.lake.schema.contracts import (
     Column,
     Contract,
     DefinitionTables,
+    declared_columns,
     runs_contract,
 )
 from tailrace.lake.schema.table_names import ledger_name
@@ -17,11 +18,9 @@ from tailrace.model.base.time import duration
 from tailrace.model.base.types import struct_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.triggers.trigger import slot_types
+from tailrace.model.windows.panes import Accumulation
 from tailrace.model.windows.windows import Sliding
 
-_KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"
-_LEFT = "late, rejected"
-_STAMPED = "; pane: when its answer happened"
 _NULL = "the results that are null since they left their type, each with why"
 
 
@@ -68,76 +67,42 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
     Each epoch is one commit.
     """
-    keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
-    parts, said = struct_type(part_types(pipeline)), pipeline.what
-    columns = {
-        "kind": Column("string", _KIND, required=True),
-        **keys,
-        "window_start": Column("timestamp", "the window's start, inclusive"),
-        "window_end": Column("timestamp", "the window's end, exclusive"),
-        "generation": Column("bigint", "the generation of the window (rule V2)"),
-        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
-        "pane_index": Column("bigint", "pane: its place among the window's; partial: how many have fired"),
-        "timing": Column("string", "pane: early, on_time, late or correction"),
-        "retraction": Column("boolean", "pane: whether it takes the window's answer back"),
-        "is_last": Column("boolean", "pane of a stream: whether no other of its window comes after it"),
-        "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
-        "processing_time": Column("timestamp", "the epoch's processing time"),
-        "writer": Column("string", "pane: stream or backfill"),
-        **{name: Column(type, f"pane: {said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
-        "fresh": Column("bigint", "partial: records in no pane yet"),
-        "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
-        "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
-        "settled": Column("boolean", "partial: whether a pane fired after the watermark passed"),
-        "gone": Column("boolean", "partial: whether the window merged away"),
-        "fired": Column(parts, "partial: accumulator of the records in panes"),
-        "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
-        "event_time": Column("timestamp", f"{_LEFT}: the record's event time{_STAMPED if pipeline.stamp else ''}"),
-        "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
-        "reason": Column("string", "late: expired or finished; rejected: what was wrong; pane of a backfill: open"),
-        "source_epoch": Column("bigint", f"{_LEFT}: the record's _epoch in the log"),
-        "source_partition": Column("string", f"{_LEFT}: the record's _source in the log"),
-        "source_offset": Column("bigint", f"{_LEFT}: the record's _offset in the log"),
-    }
-    if slots:
-        columns["trigger"] = Column(struct_type(slots), "partial: what the trigger remembers")
-    if pipeline.how.value == "discarding":
-        columns["answer"] = Column(struct_type(pipeline.answer_columns), "pane: the answer of everything so far")
-    if pipeline.where.merges:
-        merged = "partial: windows merged into this one that are to be taken back"
-        columns["predecessors"] = Column(predecessors_type(pipeline), merged)
+    parts, results = struct_type(part_types(pipeline)), pipeline.answer_columns
+    columns = declared_columns(
+        "pipeline",
+        {"stamped": "; pane: when its answer happened" if pipeline.stamp else ""},
+        keys=_key_columns(pipeline),
+        results=_result_columns(pipeline, "pane: "),
+        fired=parts,
+        pending=parts,
+        trigger=struct_type(slots) if slots else None,
+        answer=struct_type(results) if pipeline.how is Accumulation.DISCARDING else None,
+        predecessors=predecessors_type(pipeline) if pipeline.where.merges else None,
+    )
     doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
     spans = span_terms("window_end", reach_of_windows(pipeline.where))
-    return Contract(ledger_name(pipeline.name), doc, columns, ("kind", *spans), sort_by=(*keys, "window_end"))
+    return Contract(ledger_name(pipeline.name), doc, columns, ("kind", *spans), sort_by=(*pipeline.key, "window_end"))
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
     """Declare the table of a pipeline's answers; a row is the latest answer for one key and window."""
-    said = pipeline.what
-    columns = {
-        **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
-        "window_start": Column("timestamp", "the window's start, inclusive", required=True),
-        "window_end": Column("timestamp", "the window's end, exclusive", required=True),
-        **{name: Column(type, f"{said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
-        "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
-        "generation": Column("bigint", "version: generation", required=True),
-        "epoch": Column("bigint", "version: epoch", required=True),
-        "pane_index": Column("bigint", "version: pane index", required=True),
-    }
+    columns = declared_columns("answers", keys=_key_columns(pipeline), results=_result_columns(pipeline))
     doc = f"the current answer of pipeline {pipeline.name}"
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
     spans = span_terms("window_end", reach_of_windows(pipeline.where))
     # The follower that updates the table of answers rewrites every file that has a changed window. If the windows in a
     # file end at similar times, few files have a changed window.
-    order = ("window_end", *key_columns(pipeline))
-    return Contract(
-        pipeline.name,
-        doc,
-        columns,
-        spans,
-        PROPERTIES | MERGE_ON_READ,
-        key=(*key_columns(pipeline), *SPAN),
-        sort_by=order,
-        retention=retention,
-    )
+    properties, order = PROPERTIES | MERGE_ON_READ, ("window_end", *pipeline.key)
+    key = (*pipeline.key, *SPAN)
+    return Contract(pipeline.name, doc, columns, spans, properties, key=key, sort_by=order, retention=retention)
+
+
+def _key_columns(pipeline: Pipeline) -> dict[str, Column]:
+    return {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
+
+
+def _result_columns(pipeline: Pipeline, before: str = "") -> dict[str, Column]:
+    """Declare the columns with the pipeline's results; each description begins with the text `before`."""
+    said = pipeline.what
+    return {name: Column(type, f"{before}{said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()}
