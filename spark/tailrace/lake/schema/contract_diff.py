@@ -30,47 +30,39 @@ class Effect(Enum):
 
 
 class Kind(Enum):
-    """The kinds of changes to a live table that can make the table match its contract."""
+    """The kinds of changes to a live table that can make the table match its contract.
 
-    ADD = "add column"
-    WIDEN = "widen"
-    RETYPE = "change type"
-    RENAME = "rename"
-    REORDER = "reorder columns"
-    DOCUMENT = "document"
-    DROP = "drop column"
-    REQUIRE = "make required"
-    LOOSEN = "make optional"
-    PARTITION = "partition by"
-    UNPARTITION = "partition no more by"
-    SORT = "sort by"
-    SET = "set property"
-    UPGRADE = "upgrade format"
-    DOWNGRADE = "downgrade format"
+    `sentence` describes a change of the kind; the words in braces are attributes of the change.
+    """
+
+    sentence: str
+
+    def __new__(cls, label: str, sentence: str) -> Kind:
+        kind = object.__new__(cls)
+        kind._value_, kind.sentence = label, sentence
+        return kind
+
+    ADD = "add column", "add column {name} ({after})"
+    WIDEN = "widen", "widen {name} from {before} to {after}"
+    RETYPE = "change type", "change the type of {name} from {before} to {after}"
+    RENAME = "rename", "rename column {before} to {after}"
+    REORDER = "reorder columns", "reorder columns {after}"
+    DOCUMENT = "document", "document {name}: {after!r}, it said {before!r}"
+    DROP = "drop column", "drop column {name} ({before})"
+    REQUIRE = "make required", "make required: {name}"
+    LOOSEN = "make optional", "make optional: {name}"
+    PARTITION = "partition by", "partition by {name}"
+    UNPARTITION = "partition no more by", "partition no more by {before}"
+    SORT = "sort by", "sort by {after}, it was by {before}"
+    SET = "set property", "set property {name} to {after}, it was {before}"
+    UPGRADE = "upgrade format", "upgrade format from version {before} to {after}"
+    DOWNGRADE = "downgrade format", "downgrade format from version {before} to {after}"
 
 
 COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
 """The kinds of changes that add or drop a column, or that change the name, values or position of a column."""
-
-_SENTENCES = {
-    Kind.ADD: "add column {name} ({after})",
-    Kind.WIDEN: "widen {name} from {before} to {after}",
-    Kind.RETYPE: "change the type of {name} from {before} to {after}",
-    Kind.RENAME: "rename column {before} to {after}",
-    Kind.REORDER: "reorder columns {after}",
-    Kind.DOCUMENT: "document {name}: {after!r}, it said {before!r}",
-    Kind.DROP: "drop column {name} ({before})",
-    Kind.REQUIRE: "make required: {name}",
-    Kind.LOOSEN: "make optional: {name}",
-    Kind.PARTITION: "partition by {name}",
-    Kind.UNPARTITION: "partition no more by {before}",
-    Kind.SORT: "sort by {after}, it was by {before}",
-    Kind.SET: "set property {name} to {after}, it was {before}",
-    Kind.UPGRADE: "upgrade format from version {before} to {after}",
-    Kind.DOWNGRADE: "downgrade format from version {before} to {after}",
-}
 
 _EMPTY = {Kind.SORT: "nothing", Kind.SET: "not set"}
 """The words to show for an empty `before` or `after` of a change; the keys are the kinds of changes."""
@@ -98,7 +90,7 @@ class ContractChange:
 
     def __str__(self) -> str:
         before, after = (text or _EMPTY.get(self.kind, "") for text in (self.before, self.after))
-        return _SENTENCES[self.kind].format(name=self.name, before=before, after=after)
+        return self.kind.sentence.format(name=self.name, before=before, after=after)
 
     def destructive(self, breaks: str) -> ContractChange:
         """Return this change, marked as destructive; `breaks` states what the change would break."""
