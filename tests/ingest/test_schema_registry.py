@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from tailrace.doctor import machine_checks
-from tailrace.doctor.findings import WrongError
 from tailrace.ingest.framed import schema_registry
 from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
 from tailrace.settings import Settings
@@ -101,5 +100,5 @@ def test_who_asks_is_told_as_the_settings_say_and_a_refusal_names_the_setting(
     registry.server.authorization = "Bearer hush-hush"
     assert 1 in SchemaRegistry(by_token).schemas([1])
     assert machine_checks.check_schema_registry(by_token) == f"{registry.uri} answers: 1 subjects"
-    with pytest.raises(WrongError, match="refuses who asks"):
+    with pytest.raises(RegistryError, match="refuses who asks"):
         machine_checks.check_schema_registry(by_user)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tailrace.lake.schema.lake_errors import CatalogError
-from tailrace.model.base.errors import TailraceError, line_of
+from tailrace.model.base.errors import RemedyError, line_of
 
 State = Literal["ok", "wrong", "not looked at"]
 
@@ -30,12 +29,8 @@ class Finding:
     mend: str = ""
 
 
-class WrongError(TailraceError, RuntimeError):
+class WrongError(RemedyError, RuntimeError):
     """Raised by a check that finds a fault. `found` describes the fault, and `mend` says how to correct it."""
-
-    def __init__(self, found: str, mend: str) -> None:
-        self.found, self.mend = found, mend
-        super().__init__(f"{found}: {mend}" if mend else found)
 
 
 class UnseenError(WrongError):
@@ -51,7 +46,7 @@ def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
         return Finding(name, "ok", check())
     except UnseenError as seen:
         return Finding(name, "not looked at", seen.found, seen.mend)
-    except (WrongError, CatalogError) as seen:
+    except RemedyError as seen:
         return Finding(name, "wrong", seen.found, seen.mend)
     except Exception as error:
         return Finding(name, "wrong", line_of(error), permission_advice(error) or mend)

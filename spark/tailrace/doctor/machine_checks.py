@@ -63,19 +63,16 @@ def check_brokers(settings: Settings) -> str:
 def check_schema_registry(settings: Settings) -> str:
     """Check that the schema registry answers and allows reading.
 
-    Raises `WrongError` if the registry does not answer or refuses access. Raises `UnseenError` if no registry is set,
-    or if a package that reads the registry is not installed.
+    Raises `RegistryError` if the registry does not answer or refuses access. Raises `UnseenError` if no registry is
+    set, or if a package that reads the registry is not installed.
     """
     if settings.schema_registry_uri is None:
         raise UnseenError("TAILRACE_SCHEMA_REGISTRY_URI is not set", "")
     try:
-        from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
+        from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:
         raise UnseenError(f"package {error.name} is not installed", "install the extra `kafka`, and `spark`") from None
-    try:
-        subjects = SchemaRegistry(settings).subjects()
-    except RegistryError as error:
-        raise WrongError(error.found, error.mend) from None
+    subjects = SchemaRegistry(settings).subjects()
     return f"{settings.schema_registry_uri} answers: {len(subjects):,} subjects"
 
 

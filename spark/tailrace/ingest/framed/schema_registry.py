@@ -18,6 +18,7 @@ from requests import PreparedRequest, RequestException, Response, Session
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from tailrace.ingest.sources import SourceError
+from tailrace.model.base.errors import RemedyError
 from tailrace.settings import Settings
 
 KEPT = 1000
@@ -33,14 +34,8 @@ _UNKNOWN_SCHEMA = 40403
 _AGAIN = (429, 500, 502, 503, 504)
 
 
-class RegistryError(SourceError):
-    """The error for a failure of the schema registry: `found` describes the failure, and `mend` describes the
-    remedy.
-    """
-
-    def __init__(self, found: str, mend: str) -> None:
-        self.found, self.mend = found, mend
-        super().__init__(f"{found}: {mend}")
+class RegistryError(RemedyError, SourceError):
+    """The error for a failure of the schema registry."""
 
 
 class _AwayError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.errors import RemedyError, TailraceError
 
 
 class LakeError(TailraceError, RuntimeError):
@@ -13,15 +13,8 @@ class MovedError(LakeError):
     """A commit was not made, because another commit had changed the table in the meantime."""
 
 
-class CatalogError(LakeError):
-    """The catalog did not do what was requested.
-
-    `found` states what the catalog did instead, and `mend` states how a user can correct the problem.
-    """
-
-    def __init__(self, found: str, mend: str) -> None:
-        self.found, self.mend = found, mend
-        super().__init__(f"{found}: {mend}")
+class CatalogError(RemedyError, LakeError):
+    """The catalog did not do what was requested; `found` states what the catalog did instead."""
 
 
 class UnansweredError(CatalogError):

@@ -15,6 +15,14 @@ class TailraceError(Exception):
     """The base class of every error that Tailrace raises on purpose."""
 
 
+class RemedyError(TailraceError):
+    """An error with a remedy: `found` describes the problem, and `mend` says how the user can correct it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        self.found, self.mend = found, mend
+        super().__init__(f"{found}: {mend}" if mend else found)
+
+
 @dataclass(frozen=True)
 class Fault:
     """A mistake in a definition or a setting.
