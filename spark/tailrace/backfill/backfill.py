@@ -68,10 +68,8 @@ def backfill(
     nothing. Raises `BackfillError` if the range is empty or cannot be computed, and `OtherDefinitionError` if the
     tables belong to another definition.
     """
-    backfill_of(definition, lake, first, last, alone=True).check()
-    done, inputs = _Done(), RunInputs(lake, definition)
-    run_with_fallback(lake, partial(_compute, done, definition, first, last, inputs, reason, dry_run, alone=True))
-    return done[definition.name][1]
+    ((_, runs),) = backfill_stages(lake, definition, first, last, reason=reason, dry_run=dry_run, alone=True)
+    return runs
 
 
 def backfill_stages(
@@ -84,6 +82,7 @@ def backfill_stages(
     dry_run: bool = False,
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
+    alone: bool = False,
 ) -> OfStages:
     """Backfill all pipelines, joins and maps that a definition reads, in order, and then the definition itself.
 
@@ -97,16 +96,42 @@ def backfill_stages(
     backfilled.
 
     `begun` is called with each session before anything is computed in the session. If DuckDB runs out of memory or disk
-    space, Spark takes over; if `spark` is False, a `RoomError` is raised instead.
+    space, Spark takes over; if `spark` is False, a `RoomError` is raised instead. If `alone` is True, only the
+    definition itself is backfilled, as by `backfill`.
     """
-    groups = _groups(definition)
+    groups = [definition] if alone else _groups(definition)
+
+    def of_group(lake: Lake, group: Ranged) -> RangeBackfill[Any]:
+        return backfill_of(group, lake, first, last, asked=group.name == definition.name, alone=alone)
+
     for group in groups:
-        backfill_of(group, lake, first, last, asked=group is definition).check()
+        of_group(lake, group).check()
     inputs, done = RunInputs(lake, definition), _Done()
+
+    def compute(group: Ranged, found: _Done, lake: Lake) -> None:
+        """Open a session for a group, and execute the group's runs.
+
+        The definition and the amount of its data determine the session's engine. Each run is added to `found` and
+        `inputs` when it ends. If the engine runs out of memory or disk space before all runs have ended, `found` has
+        the runs that are already committed.
+        """
+        if dry_run:
+            # This may be a second attempt, on another engine. The first attempt of a dry run has committed nothing, so
+            # its results are dropped.
+            found.clear()
+        part = of_group(lake, with_set_aside(lake, group))
+        with session_for(lake, part.definition, "backfill", part.reads()) as session:
+            begun(session)
+            for stage, runs in part.runs(session):
+                _, ended = found.setdefault(stage.name, (stage, []))
+                for one in runs:
+                    ended.append(one.run(reason, dry_run, inputs.of(stage)))
+                    inputs.add(stage, [ended[-1].run])
+
     for group in groups:
-        found, asked = _Done(), group is definition
-        compute = partial(_compute, found, group, first, last, inputs, reason, dry_run, begun=begun, asked=asked)
-        run_with_fallback(lake, compute) if spark else compute(lake)
+        found = _Done()
+        computing = partial(compute, group, found)
+        run_with_fallback(lake, computing) if spark else computing(lake)
         for name, (stage, runs) in found.items():
             # If two definitions read a stage, the stage is computed twice, and the second run finds no differences.
             done.setdefault(name, (stage, []))[1].extend(runs)
@@ -140,36 +165,3 @@ def _groups(definition: Ranged) -> list[Ranged]:
 
     visit(definition)
     return found
-
-
-def _compute(
-    done: _Done,
-    group: Ranged,
-    first: int,
-    last: int,
-    inputs: RunInputs,
-    reason: str | None,
-    dry_run: bool,
-    lake: Lake,
-    *,
-    begun: Callable[[Session], None] = lambda session: None,
-    **how: bool,
-) -> None:
-    """Open a session for a group, and execute the group's runs.
-
-    The definition and the amount of its data determine the session's engine. Each run is added to `done` and `inputs`
-    when it ends. If the engine runs out of memory or disk space before all runs have ended, `done` has the runs that
-    are already committed.
-    """
-    if dry_run:
-        # This may be a second attempt, on another engine. The first attempt of a dry run has committed nothing, so its
-        # results are dropped.
-        done.clear()
-    part = backfill_of(with_set_aside(lake, group), lake, first, last, **how)
-    with session_for(lake, part.definition, "backfill", part.reads()) as session:
-        begun(session)
-        for stage, runs in part.runs(session):
-            _, ended = done.setdefault(stage.name, (stage, []))
-            for one in runs:
-                ended.append(one.run(reason, dry_run, inputs.of(stage)))
-                inputs.add(stage, [ended[-1].run])

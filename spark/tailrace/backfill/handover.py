@@ -32,7 +32,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current_answers, events_in, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
-from tailrace.sql.terms import Condition, Query
+from tailrace.sql.terms import Query
 
 
 def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
@@ -97,16 +97,14 @@ class Handover(RangeRun[Pipeline]):
         # In a log with retractions, a window whose records were all retracted has a state but no answer. So its
         # correction does not count as a retraction of an answer.
         without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
-        counted = self.session.counted(
+        found = self.count_changes(
             correction.corrected(computed, state, answers, reached, in_range(self.first, self.last)),
-            {
-                "changed": Condition("change IN ('changed', 'new') OR (change = 'state' AND remains)"),
-                "untouched": Condition("change = 'same' AND computed"),
-                "retracted": Condition(f"change = 'gone'{without}"),
-            },
+            changed="change IN ('changed', 'new') OR (change = 'state' AND remains)",
+            untouched="change = 'same' AND computed",
+            retracted=f"change = 'gone'{without}",
         )
         self.session.free(state)
-        return Found(counted.relation, counted.counts)
+        return found
 
     def _placed(self, epoch: int) -> Query:
         """Return a query for the records that may be in the windows of the range, each record with its windows.

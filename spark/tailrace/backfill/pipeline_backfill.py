@@ -25,7 +25,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.window_spans import windows_between
 from tailrace.sql.results.answers import answer_rows, current_answers, events_from, events_in, events_until, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
-from tailrace.sql.terms import Condition, Query
+from tailrace.sql.terms import Query
 
 
 class PipelineBackfill(RangeBackfill[Pipeline]):
@@ -102,16 +102,7 @@ class ClosedWindows(RangeRun[Pipeline]):
             text_ = answers.differences(computed, current_answers(pipeline, table, in_range(self.first, self.last)))
         else:
             text_ = answers.new(computed)
-        counted = self.session.counted(
-            text_,
-            {
-                "changed": Condition("change IN ('changed', 'new')"),
-                "untouched": Condition("change = 'same'"),
-                "retracted": Condition("change = 'gone'"),
-                "held": Condition("change <> 'new'"),
-            },
-        )
-        return Found(counted.relation, counted.counts)
+        return self.count_changes(text_, held="change <> 'new'")
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return pane_rows(self.definition, found.different, written)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -86,14 +87,12 @@ class RangeRun(ABC, Generic[D]):
         run = runs.start(
             "backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by), inputs=inputs
         )
-        self.follower = self.open_follower(f"backfill_{run.run}")
-        try:
-            return _ended(self.replace_range(RangeReplacement(self.lake, runs, self), run), started, self.session)
-        except Exception as error:
-            runs.record_failure(run, error)
-            raise
-        finally:
-            self.follower.close()
+        with closing(self.open_follower(f"backfill_{run.run}")) as self.follower:
+            try:
+                return _ended(self.replace_range(RangeReplacement(self.lake, runs, self), run), started, self.session)
+            except Exception as error:
+                runs.record_failure(run, error)
+                raise
 
     def head(self) -> Head:
         """Return the commit of the ledger at which the run begins to read."""
@@ -123,9 +122,9 @@ class RangeRun(ABC, Generic[D]):
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         """Return SQL for the ledger rows that correct the differences."""
 
-    @abstractmethod
     def open_follower(self, owner: str) -> Follows:
-        """Return a follower, which updates the table of answers from the ledger."""
+        """Return a follower, which updates the table of answers from the ledger, if there is such a table."""
+        return Unfollowed(self.lake, self.definition.name)
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
@@ -140,15 +139,20 @@ class RangeRun(ABC, Generic[D]):
         if found.changes is not None:
             self.session.free(found.changes)
 
+    def count_changes(self, differences: Query, **conditions: str) -> Found:
+        """Compute the differences now, and count them by kind.
+
+        `conditions` has the SQL conditions of further counts, and of the usual counts if they are not by the column
+        `change` alone.
+        """
+        usual = zip(COUNTS, ("change IN ('changed', 'new')", "change = 'same'", "change = 'gone'"), strict=True)
+        counts = {name: Condition(condition) for name, condition in (dict(usual) | conditions).items()}
+        counted = self.session.counted(differences, counts)
+        return Found(counted.relation, counted.counts)
+
 
 class RowsRun(RangeRun[W]):
     """A run of a definition without windows; the definition's rows are only in its ledger."""
-
-    def open_follower(self, owner: str) -> Follows:
-        return Unfollowed(self.lake, self.definition.name)
-
-    def published(self, found: Found, snapshot: int) -> None:
-        """Do nothing, because there is no table of answers to update."""
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return output_rows(self.definition).corrected(found.different, written)
@@ -170,11 +174,6 @@ class RowsRun(RangeRun[W]):
         terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.instant_term(self.first)}"]
         terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.instant_term(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
-
-    def count_changes(self, differences: Query) -> Found:
-        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
-        counted = self.session.counted(differences, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
-        return Found(counted.relation, counted.counts)
 
 
 class RangeBackfill(ABC, Generic[D]):
