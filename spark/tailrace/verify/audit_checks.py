@@ -25,7 +25,7 @@ from tailrace.lake.commit.runs_table import committed_backfills
 from tailrace.lake.corrections.stages_behind import stages_behind
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
-from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.source_text import length
@@ -114,8 +114,7 @@ class RowsAudit(ABC, Generic[D]):
 
     def committed_runs(self, stage: Definition | None = None) -> list[Run]:
         """List the committed backfills of the definition, or of one of its stages."""
-        name = (stage or self.definition).name
-        return committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
+        return committed_backfills(self.lake, (stage or self.definition).name)
 
     def rejected_by_sources(self) -> Relation:
         """Return a parenthesized query for the records that were rejected when they were read into their logs."""

@@ -185,9 +185,6 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
         file_format=FileFormat.PARQUET,
         partition=key.partition if key else Record(),
         file_size_in_bytes=len(output),
-        sort_order_id=None,
-        equality_ids=None,
-        key_metadata=None,
         **writer.result().to_serialized_dict(),
     )
     # The commit lists the file under the partitioning whose id is `file.spec_id` (`lake.catalog.transactions`), even if

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +26,6 @@ from pyiceberg.table.update import (
 
 from tailrace.lake.catalog.backends import catalog_kind, open_catalog
 from tailrace.lake.catalog.events import Notice, ignore_notice
-from tailrace.lake.catalog.sqlite import UnreadError
 from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
 from tailrace.lake.catalog.transactions import (
     Addition,
@@ -37,12 +36,13 @@ from tailrace.lake.catalog.transactions import (
     ref_update,
     unchanged_refs,
 )
+from tailrace.lake.digests.commit_digest import summary_of
 from tailrace.lake.schema.column_names import conform_rows
 from tailrace.lake.schema.contract_diff import table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.iceberg_types import iceberg_schema
-from tailrace.lake.schema.lake_errors import DamagedError, LakeError, MovedError
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.layouts import partition_spec, sort_order, term, without_spans
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
@@ -129,8 +129,6 @@ class Lake:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
         except NoSuchTableError:
             return None
-        except UnreadError as error:
-            raise DamagedError(f"the metadata of table {table}", error.file, error.found) from error
 
     def table(self, table: str) -> Table:
         """Load a table's current state. Raises `LakeError` if the table does not exist."""
@@ -311,7 +309,13 @@ class Lake:
         The files that the change adds must already be written. Raises `MovedError` if main is not at snapshot
         `expected`. If the catalog's reply is lost but the commit is found on main, the commit counts as successful.
         """
-        loaded = self._expected(table, expected)
+        return self._commit(self._expected(table, expected), change, properties)
+
+    def _commit(self, loaded: Table, change: FileChange, properties: Mapping[str, str]) -> int:
+        """Commit a change of files to main if main has not moved since the table was loaded.
+
+        Returns the new snapshot's id. Raises `MovedError` if main has moved.
+        """
         own = {PREFIX + name: value for name, value in properties.items()}
         made: list[int] = []
         try:
@@ -323,7 +327,7 @@ class Lake:
                         producer.delete_data_file(file)
                 made.append(committed_snapshot(transaction))
         except Exception:
-            after = self.table(table)
+            after = self.table(loaded.name()[-1])
             if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, MAIN))):
                 raise
         return made[0]
@@ -335,16 +339,15 @@ class Lake:
         snapshot `staged` no longer exists.
         """
         loaded = self._expected(table, expected)
-        return self._added(loaded, list(added_files(loaded, staged)), properties)
+        return self._commit(loaded, FileChange(tuple(added_files(loaded, staged))), properties)
 
     def gather(self, table: str) -> None:
         """Merge a small table's files if there are at least `MANY` files; give up if another writer commits
         meanwhile.
         """
         loaded = self.table(table)
-        snapshot, head = loaded.current_snapshot(), head_of(loaded)
-        summary = None if snapshot is None else snapshot.summary
-        if summary is None or int(summary.additional_properties.get("total-data-files", 0)) < MANY:
+        head = head_of(loaded)
+        if int(summary_of(loaded.current_snapshot()).get("total-data-files", 0)) < MANY:
             return
         old = tuple(task.file for task in loaded.scan().plan_files())
         files = self.write_files(table, loaded.scan().to_arrow())
@@ -365,15 +368,7 @@ class Lake:
         """
         loaded = self._expected(table, expected)
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=loaded.schema().as_arrow())
-        return self._added(loaded, self.write_files(table, entered), properties)
-
-    def _added(self, loaded: Table, files: Iterable[DataFile], properties: Mapping[str, str]) -> int:
-        with open_transaction(loaded) as transaction:
-            own = {PREFIX + name: value for name, value in properties.items()}
-            with Addition.of(transaction, own, MAIN) as append:
-                for file in files:
-                    append.append_data_file(file)
-            return committed_snapshot(transaction)
+        return self._commit(loaded, FileChange(tuple(self.write_files(table, entered))), properties)
 
     def _expected(self, table: str, expected: int | None) -> Table:
         loaded = self.table(table)
@@ -399,7 +394,7 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
     if ref is None:
         return Head(None, {})
     at = table.metadata.snapshot_by_id(ref.snapshot_id)
-    held = at.summary.additional_properties.get("total-records") if at and at.summary else None
+    held = summary_of(at).get("total-records")
     records = None if held is None else int(held)
     for snapshot in lineage(table, ref.snapshot_id):
         properties = properties_of(snapshot)
@@ -420,5 +415,5 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """Return the snapshot properties that Tailrace set, with the prefix removed from their names."""
-    summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
-    return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}
+    summary = summary_of(snapshot).items()
+    return {name[len(PREFIX) :]: str(value) for name, value in summary if name.startswith(PREFIX)}

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from threading import Lock
 from typing import Any
 
+from cachetools import LRUCache, cached
 from pyiceberg.avro import file as avro
 from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -50,30 +52,21 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
     objects.
     """
 
-    @lru_cache(MOST)
-    def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:
-        return resolve(*(one.value for one in schemas), *map(dict, types))
+    # The cache also refers to the arguments. So Python does not reuse the `id()` of a schema while the key has it.
+    @cached(LRUCache(MOST), key=_identity, lock=Lock())
+    def remembered(*args: Any) -> tuple[tuple[Any, ...], Any]:
+        return args, resolve(*args)
 
     @wraps(resolve)
     def resolved(*args: Any) -> Any:
-        schemas = tuple(_Same(one) for one in args if not isinstance(one, dict))
-        return remembered(schemas, tuple(tuple(one.items()) for one in args if isinstance(one, dict)))
+        return remembered(*args)[1]
 
     return resolved
 
 
-class _Same:
-    """A wrapper of a schema. Two wrappers are equal only if they wrap the same schema object.
+def _identity(*args: Any) -> tuple[object, ...]:
+    """Return a key for schemas and types. Two schemas have the same key only if they are the same object.
 
-    Comparing the contents of two schemas would take as long as resolving the schemas. While the wrapper refers to its
-    schema, Python does not reuse the schema's `id()` for another object.
+    Comparing the contents of two schemas would take as long as resolving the schemas.
     """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+    return tuple(tuple(one.items()) if isinstance(one, dict) else id(one) for one in args)

@@ -20,6 +20,8 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from tailrace.lake.schema.lake_errors import DamagedError
+
 _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
@@ -29,17 +31,6 @@ _KEPT = 16
 """The maximum number of metadata files that are cached."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
-
-
-class UnreadError(Exception):
-    """The error that is raised if a table's metadata file is missing or damaged.
-
-    `file` is the address of the metadata file, and `found` describes the problem.
-    """
-
-    def __init__(self, file: str, found: str) -> None:
-        self.file, self.found = file, found
-        super().__init__(f"{file} {found}")
 
 
 class SqliteLookups:
@@ -78,7 +69,11 @@ class SqliteLookups:
         return False
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
-        """Load a table's current state. Raises `NoSuchTableError` if the table does not exist."""
+        """Load a table's current state.
+
+        Raises `NoSuchTableError` if the table does not exist, and `DamagedError` if its metadata file is missing or
+        damaged.
+        """
         space, name = _parted(identifier)
         rows = self._rows(_TABLE.format(what="metadata_location"), space, name)
         if rows is None:
@@ -87,7 +82,7 @@ class SqliteLookups:
         if not rows or rows[0][0] is None:
             raise NoSuchTableError(f"Table does not exist: {space}.{name}")
         at = str(rows[0][0])
-        metadata = self._metadata(at)
+        metadata = self._metadata(name, at)
         io = load_file_io({**self.properties, **metadata.properties}, at)
         return Table((*space.split("."), name), metadata, at, io, self)  # type: ignore[arg-type]
 
@@ -113,16 +108,17 @@ class SqliteLookups:
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
-    def _read_metadata(self, at: str) -> TableMetadata:
+    def _read_metadata(self, table: str, at: str) -> TableMetadata:
+        what = f"the metadata of table {table}"
         try:
             return FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
         except FileNotFoundError as error:
-            raise UnreadError(at, "is missing") from error
+            raise DamagedError(what, at, "is missing") from error
         except (ValueError, ValidationError) as error:
             # These errors mean that the metadata file contains damaged JSON or text that is not UTF-8, or lacks
             # required fields.
             line = next(iter(str(error).splitlines()), "")
-            raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
+            raise DamagedError(what, at, f"is damaged: {type(error).__name__}: {line}") from error
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
         """Run a query on the catalog's SQLite file; return its rows, or None if the file cannot answer the query."""

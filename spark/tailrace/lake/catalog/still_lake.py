@@ -6,13 +6,13 @@ the same manifests. A manifest never changes, so its entries stay in the cache u
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 from typing import Any, cast
 
+from cachetools import LRUCache, cachedmethod
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -27,31 +27,19 @@ class KeptManifests:
     """
 
     def __init__(self, files: int) -> None:
-        self.files = files
-        self._found: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
-        self._held = 0
+        self._found = LRUCache[str, list[ManifestEntry]](files, getsizeof=len)
         self._lock = Lock()
 
     def __len__(self) -> int:
         """Return the number of data files in the cache."""
-        return self._held
+        return int(self._found.currsize)
 
+    @cachedmethod(lambda self: self._found, lambda self, manifest, io: manifest.manifest_path, lambda self: self._lock)
     def of(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
         """Return a manifest's entries, without the entries for deleted files; callers must not change the returned
         list.
         """
-        with self._lock:
-            if (found := self._found.get(manifest.manifest_path)) is not None:
-                self._found.move_to_end(manifest.manifest_path)
-                return found
-        read = manifest.fetch_manifest_entry(io, discard_deleted=True)
-        with self._lock:
-            if manifest.manifest_path not in self._found:
-                self._found[manifest.manifest_path] = read
-                self._held += len(read)
-            while self._held > self.files:
-                self._held -= len(self._found.popitem(last=False)[1])
-        return read
+        return manifest.fetch_manifest_entry(io, discard_deleted=True)
 
 
 @dataclass(frozen=True)
@@ -61,27 +49,26 @@ class StillLake(Lake):
     `of` is the underlying lake. The cache `kept` is shared with later objects of this class.
     """
 
-    of: Lake | None = None
-    kept: KeptManifests | None = None
+    of: Lake = field(kw_only=True)
+    kept: KeptManifests = field(kw_only=True)
     _loaded: dict[str, Table | None] = field(default_factory=dict, compare=False, repr=False)
     _rows: dict[str, tuple[int | None, list[dict[str, Any]]]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def freeze(cls, lake: Lake, kept: KeptManifests) -> StillLake:
         """Create a `StillLake` from the given lake; both use the same catalog. The manifests are cached in `kept`."""
-        return cls(lake.settings, lake.tell, lake.looks, lake, kept)
+        return cls(lake.settings, lake.tell, lake.looks, of=lake, kept=kept)
 
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog of the underlying lake."""
-        assert self.of is not None
         return self.of.catalog
 
     def find(self, table: str) -> Table | None:
         """Return a table in the state in which it was first loaded, or None if the table does not exist."""
         if table not in self._loaded:
             found = super().find(table)
-            self._loaded[table] = None if found is None or self.kept is None else _KeptTable(found, self.kept)
+            self._loaded[table] = None if found is None else _KeptTable(found, self.kept)
         return self._loaded[table]
 
     def has(self, table: str) -> bool:
@@ -99,13 +86,11 @@ class _KeptTable(Table):
     """A table whose scans are planned with cached manifests."""
 
     def __init__(self, table: Table, kept: KeptManifests) -> None:
-        super().__init__(
-            table.name(), table.metadata, table.metadata_location, table.io, table.catalog, config=table.config
-        )
-        self.kept = kept
+        self.__dict__.update(table.__dict__)
+        self._kept = kept
 
     def scan(self, *args: Any, **kwargs: Any) -> DataScan:
-        return _KeptScan(self.kept, super().scan(*args, **kwargs))
+        return _KeptScan(self._kept, super().scan(*args, **kwargs))
 
 
 class _KeptScan(DataScan):

@@ -92,14 +92,8 @@ class _AsWritten(_SnapshotProducer[Any]):
             with self.new_manifest_writer(self.spec(spec)) as writer:
                 for file in self._others:
                     if file.spec_id == spec:
-                        entry = ManifestEntry.from_args(
-                            status=ManifestEntryStatus.ADDED,
-                            snapshot_id=self._snapshot_id,
-                            sequence_number=None,
-                            file_sequence_number=None,
-                            data_file=file,
-                        )
-                        writer.add(entry)
+                        added = ManifestEntryStatus.ADDED
+                        writer.add(ManifestEntry.from_args(status=added, snapshot_id=self._snapshot_id, data_file=file))
             written.append(writer.to_manifest_file())
         return super()._process_manifests([*written, *manifests])
 

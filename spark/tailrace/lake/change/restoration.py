@@ -20,7 +20,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import STAMP, Commit, head_of_commits, repeated_properties
 from tailrace.lake.change.generations import FROM, GENERATION, Contents, go_over, settle
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease
-from tailrace.lake.commit.range_replacement import ReplacedRange
+from tailrace.lake.commit.range_replacement import replacing_runs
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.owned_tables import tables_of
@@ -124,7 +124,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
     found = _gone_back(lake, lease, cut, run)
     if answered:
         settle(lake, stage.name)
-    undone = {made.run for one in cut.undone if (made := ReplacedRange.of(one)) is not None}
+    undone = replacing_runs(cut.undone)
     for other in runs.all():
         if other.run in undone and other.status == "committed":
             runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")

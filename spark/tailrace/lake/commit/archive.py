@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
-from tailrace.lake.digests.commit_digest import CHECKSUMS, DIGEST, CommitDigest
+from tailrace.lake.digests.commit_digest import CHECKSUMS, DIGEST, CommitDigest, summary_of
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.owned_tables import commits_contract
 from tailrace.lake.schema.table_names import ledger_name
@@ -147,9 +147,10 @@ def _whole(found: list[ArchivedCommit]) -> bool:
 
 
 def _commit(snapshot: Snapshot) -> ArchivedCommit:
-    summary = snapshot.summary
-    brought = summary is not None and summary.operation is Operation.APPEND
-    added = summary.additional_properties.get("added-records", "0") if summary and brought else "0"
+    summary = dict(summary_of(snapshot))
+    if snapshot.summary is not None:
+        summary["operation"] = snapshot.summary.operation.value
+    added = summary.get("added-records", 0) if summary.get("operation") == Operation.APPEND.value else 0
     return ArchivedCommit(
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
@@ -157,15 +158,12 @@ def _commit(snapshot: Snapshot) -> ArchivedCommit:
         snapshot.timestamp_ms * 1000,
         int(added),
         properties_of(snapshot),
-        {} if summary is None else _proof({**summary.additional_properties, "operation": summary.operation.value}),
+        {name: str(summary[name]) for name in PROOF if name in summary},
     )
 
 
-def _proof(summary: Mapping[str, str]) -> dict[str, str]:
-    return {name: str(summary[name]) for name in PROOF if name in summary}
-
-
 def _row(commit: ArchivedCommit) -> dict[str, Any]:
+    proof = {_KEPT + name: value for name, value in commit.proof.items()}
     return {
         "snapshot": commit.snapshot,
         "parent": commit.parent,
@@ -173,7 +171,7 @@ def _row(commit: ArchivedCommit) -> dict[str, Any]:
         "at": moment(commit.at),
         "epoch": int(commit.properties["epoch"]) if "epoch" in commit.properties else None,
         "added": commit.added,
-        "said": json.dumps(_said(commit), sort_keys=True),
+        "said": json.dumps({**commit.properties, **proof}, sort_keys=True),
     }
 
 
@@ -182,7 +180,3 @@ def _archived(row: Mapping[str, Any]) -> ArchivedCommit:
     said: dict[str, str] = json.loads(row["said"])
     proof = {name.removeprefix(_KEPT): said.pop(name) for name in [*said] if name.startswith(_KEPT)}
     return ArchivedCommit(*numbers, instant(row["at"]), row["added"], said, proof)
-
-
-def _said(commit: ArchivedCommit) -> dict[str, str]:
-    return {**commit.properties, **{_KEPT + name: value for name, value in commit.proof.items()}}

@@ -10,7 +10,7 @@ Spark) computes the difference and writes its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from tailrace.lake.catalog.events import Outcome, Publication
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import BACKFILLED, Commit, Head, Tables, head_of_commits, repeated_properties
+from tailrace.lake.commit.archive import ArchivedCommit
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import PATIENCE, Lease, under_borrowed_lease
 from tailrace.lake.commit.runs_table import Runs
@@ -78,15 +79,15 @@ class ReplacedRange(NamedTuple):
     last: int
 
     @classmethod
-    def of(cls, commit: Commit) -> ReplacedRange | None:
+    def of(cls, properties: Mapping[str, str]) -> ReplacedRange | None:
         """Read the run and its range from a commit's properties; return None if no run made the commit.
 
-        >>> ReplacedRange.of(Commit(1, {BACKFILLED: "e5 7 0 60"})), ReplacedRange.of(Commit(1, {}))
+        >>> ReplacedRange.of({BACKFILLED: "e5 7 0 60"}), ReplacedRange.of({})
         (ReplacedRange(run='e5', generation=7, first=0, last=60), None)
         """
-        if BACKFILLED not in commit.properties:
+        if BACKFILLED not in properties:
             return None
-        run, *numbers = commit.properties[BACKFILLED].split()
+        run, *numbers = properties[BACKFILLED].split()
         return cls(run, *map(int, numbers))
 
     def is_above(self, run: Run) -> bool:
@@ -94,6 +95,11 @@ class ReplacedRange(NamedTuple):
         overlap.
         """
         return self.generation > run.generation and run.overlaps(self.first, self.last)
+
+
+def replacing_runs(commits: Iterable[Commit | ArchivedCommit]) -> set[str]:
+    """Return the ids of the runs that made any of the given commits."""
+    return {made.run for commit in commits if (made := ReplacedRange.of(commit.properties)) is not None}
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ class RangeReplacement(Generic[D]):
             commits = self.lake.commits(self.ledger)
             if self._overtaken(run, pin, commits):
                 return None
-            landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
+            landed = [commit.snapshot for commit in commits if run.run in replacing_runs([commit])]
             if landed:
                 # The run's commit is already on main: it has succeeded, and only the catalog's reply was lost.
                 return landed[0]
@@ -215,19 +221,16 @@ class RangeReplacement(Generic[D]):
             return noted
         # The ledger's commits are also searched, because a run is marked as committed in the table of runs only after
         # its commit.
-        made = [
-            one for commit in self.lake.commits(self.ledger) if (one := ReplacedRange.of(commit)) and one.is_above(run)
-        ]
-        if not made:
-            return None
-        return next((other for other in self.runs.all() if other.run == made[0].run), None)
+        replaced = (ReplacedRange.of(commit.properties) for commit in self.lake.commits(self.ledger))
+        made = next((one for one in replaced if one is not None and one.is_above(run)), None)
+        return None if made is None else next((other for other in self.runs.all() if other.run == made.run), None)
 
     def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
         """Return True if another run has replaced a part of the run's range since the pinned snapshot."""
         for commit in commits:
             if commit.snapshot == pin.snapshot:
                 return False
-            other = ReplacedRange.of(commit)
+            other = ReplacedRange.of(commit.properties)
             if other is not None and other.run != run.run and run.overlaps(other.first, other.last):
                 return True
         # The pinned snapshot no longer exists, so another run may have replaced a part of the range.
@@ -247,8 +250,3 @@ class _Pin(NamedTuple):
 def _says(run: Run) -> dict[str, str]:
     """Return the properties by which a commit records a run and the range that the run replaced."""
     return {RUN: run.run, BACKFILLED: f"{run.run} {run.generation} {run.first} {run.last}"}
-
-
-def _is_of(commit: Commit, run: Run) -> bool:
-    made = ReplacedRange.of(commit)
-    return made is not None and made.run == run.run

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Commit
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.range_replacement import ReplacedRange
-from tailrace.lake.commit.runs_table import restored_generation, runs_named
-from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.lake.commit.range_replacement import replacing_runs
+from tailrace.lake.commit.runs_table import recorded_runs, restored_generation
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
@@ -82,7 +81,7 @@ class RunInputs:
         for one in chain(definition)[:-1]:
             if not one.recomputable:
                 continue
-            runs = _runs(lake, one.name)
+            runs = recorded_runs(lake, one.name)
             done = {run.run for run in _published(lake, one.name, runs)}
             open_ = {run.generation for run in runs if run.status == "started" and run.run not in done}
             self._seen[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
@@ -108,7 +107,7 @@ def standing_runs(lake: Lake, name: str) -> list[Run]:
     After `apply` has built a new generation, backfills from before this generation are not listed. After a rollback,
     the backfills of the restored generation are listed again.
     """
-    runs = _runs(lake, name)
+    runs = recorded_runs(lake, name)
     done = {run.run for run in _published(lake, name, runs)}
     held: dict[int, list[Run]] = {1: []}
     at = 1
@@ -121,10 +120,6 @@ def standing_runs(lake: Lake, name: str) -> list[Run]:
     return held[at]
 
 
-def _runs(lake: Lake, name: str) -> list[Run]:
-    return runs_named(lake, name) if lake.has(runs_name(name)) else []
-
-
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
     """Return the backfills whose commit is in the ledger.
 
@@ -133,8 +128,5 @@ def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
     """
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]
-    made = set[str]()
-    if left:
-        all_ = (Commit(one.snapshot, one.properties) for one in commits(lake, ledger_name(name)).all)
-        made = {one.run for one in map(ReplacedRange.of, all_) if one is not None}
+    made = replacing_runs(commits(lake, ledger_name(name)).all) if left else set()
     return [run for run in whole if run.status == "committed" or (run.status == "started" and run.run in made)]

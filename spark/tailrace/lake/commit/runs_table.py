@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tailrace.lake.catalog.events import RunRecorded
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Tables
 from tailrace.lake.schema.contracts import runs_contract
@@ -36,12 +37,14 @@ def runs_named(lake: Tables, name: str) -> list[Run]:
     return sorted(latest.values(), key=lambda run: (run.generation, run.run))
 
 
-def committed_backfills(lake: Tables, name: str) -> list[Run]:
-    """List the committed backfills of the definition called `name`, in the order of generations.
+def recorded_runs(lake: Lake, name: str) -> list[Run]:
+    """List the runs of the definition called `name`, like `runs_named`; there are none without a table of runs."""
+    return runs_named(lake, name) if lake.has(runs_name(name)) else []
 
-    The definition's table of runs must exist.
-    """
-    return [run for run in runs_named(lake, name) if run.kind == "backfill" and run.status == "committed"]
+
+def committed_backfills(lake: Lake, name: str) -> list[Run]:
+    """List the committed backfills of the definition called `name`, in the order of generations."""
+    return [run for run in recorded_runs(lake, name) if run.kind == "backfill" and run.status == "committed"]
 
 
 BACK = "back to generation"
@@ -85,20 +88,8 @@ class Runs:
         # Every run reads the table of runs and adds at least two rows to it, each in a new file. The small files are
         # merged before the new run is added, because a merge that fails after the run's commit would make the run fail.
         self.lake.gather(self.table)
-        draft = Run(
-            run=uuid.uuid4().hex[:12],
-            kind=kind,
-            status="started",
-            generation=0,
-            first=first,
-            last=last,
-            fingerprint=self.pipeline.fingerprint,
-            log_epoch=log_epoch,
-            reason=reason,
-            engine=engine,
-            inputs=inputs,
-        )
-        return self.renew(draft)
+        draft = Run(uuid.uuid4().hex[:12], kind, "started", 0, first, last, self.pipeline.fingerprint, log_epoch)
+        return self.renew(replace(draft, reason=reason, engine=engine, inputs=inputs))
 
     def renew(self, run: Run) -> Run:
         """Give a run a new generation, higher than all generations so far, in a new row of the table of runs."""

@@ -22,6 +22,7 @@ from hashlib import sha256
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -89,10 +90,16 @@ class CommitDigest:
 
 def digest_text(snapshot: Snapshot | None) -> str | None:
     """Return a snapshot's digest as text, or None if the snapshot has no digest."""
-    if snapshot is None or snapshot.summary is None:
-        return None
-    found = snapshot.summary.additional_properties.get(DIGEST)
+    found = summary_of(snapshot).get(DIGEST)
     return None if found is None else str(found)
+
+
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """Return the summary of a snapshot, which has Iceberg's counts and the commit's properties.
+
+    The summary is empty if the snapshot is None or has no summary.
+    """
+    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def link_of(before: str, snapshot: int, files: str, properties: Mapping[str, str], checksums: str) -> str:
@@ -119,6 +126,12 @@ def digest_of(files: Iterable[DataFile]) -> str:
 
 def _text(number: int) -> str:
     return f"{number % (1 << _BITS):0{_BITS // 4}x}"
+
+
+def manifests_of(table: Table) -> list[ManifestFile]:
+    """List the manifests of a loaded table's current snapshot; a table without a snapshot has none."""
+    snapshot = table.current_snapshot()
+    return [] if snapshot is None else snapshot.manifests(table.io)
 
 
 def manifest_entries(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:

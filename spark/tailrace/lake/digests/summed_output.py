@@ -72,15 +72,5 @@ class _Summed:
         self._stream.write(some)
         return len(some)
 
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def tell(self) -> int:
-        return int(self._stream.tell())
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)
-
-    def close(self) -> None:
-        self._stream.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import head_of_commits
 from tailrace.lake.change.generations import settle
-from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.commit.answers_merge import Following, Unfollowed
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
@@ -36,8 +35,7 @@ class AnswersFollowing(Following):
         if self.lake.has(self.name):
             return super().follow(fresh=fresh)
         check_definition(self.lake, self.pipeline)
-        snapshot = head_of_commits(self.lake.commits(ledger_name(self.name))).snapshot
-        return -1 if snapshot is None else snapshot
+        return Unfollowed(self.lake, self.name).follow()
 
     def close(self) -> None:
         if self.lake.has(self.name):

@@ -27,7 +27,7 @@ from tailrace.lake.read.late_records import (
 )
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
-from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, minutes
 from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.join import Join
@@ -112,7 +112,7 @@ def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_
     check_meaning(lake, definition)
     # The runs are read after the ledger, so that every run with rows in the ledger is found.
     ledger = lake.table(ledger_name(definition.name))
-    runs = committed_backfills(lake, definition.name) if lake.has(runs_name(definition.name)) else []
+    runs = committed_backfills(lake, definition.name)
     late = late_rows(definition, lake, ledger, groups, runs)
     spans = list(late.spans)
     left = [one for one in spans if not late.taken_in(one)]

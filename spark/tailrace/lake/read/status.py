@@ -23,12 +23,13 @@ from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED, STAMP
 from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, progress_in
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.runs_table import recorded_runs
+from tailrace.lake.digests.commit_digest import summary_of
 from tailrace.lake.read.stage_progress import StageProgress, committed_at
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import equal, every, has_value
-from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
+from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
@@ -110,45 +111,30 @@ class Answers:
 class Status(StageProgress):
     """A definition's status according to its tables: its progress, the rows of its ledger, and its state.
 
-    `counts` has the number of the ledger's rows of each kind; the numbers of panes and productions (output rows)
-    include retractions. `reasons` has the most frequent reasons for rejecting records, each with the number of rejected
-    records. `answers` is None if there is no table of answers. `kept` has the open windows of a pipeline or the keys of
-    a computation, and is None for a definition that keeps no state in its ledger. `same_definition` is True if the
-    definition that wrote the ledger computes the same results as this definition. If the definition itself is not
-    available, `same_definition` and `kept` are None, and `runs` is empty.
+    `counts` has the number of the ledger's rows of each kind. `panes` is the number of panes, and `productions` is the
+    number of rows that a map, a join or a computation has output; both numbers include retractions. `late` is the
+    number of records that were too late; a record counts once for each window for which it was too late. `rejected` is
+    the number of records that the definition rejected. `claimed` is the number of output rows that were held back
+    because another computation had already claimed their ids.
+
+    `reasons` has the most frequent reasons for rejecting records, each with the number of rejected records. `answers`
+    is None if there is no table of answers. `kept` has the open windows of a pipeline or the keys of a computation, and
+    is None for a definition that keeps no state in its ledger. `same_definition` is True if the definition that wrote
+    the ledger computes the same results as this definition. If the definition itself is not available,
+    `same_definition` and `kept` are None, and `runs` is empty.
     """
 
     counts: Mapping[str, int]
+    panes: int
+    productions: int
+    late: int
+    rejected: int
+    claimed: int
     reasons: Mapping[str, int]
     answers: Answers | None
     kept: OpenWindows | KeptKeys | None
     same_definition: bool | None
     runs: tuple[Run, ...]
-
-    @property
-    def panes(self) -> int:
-        """The number of panes in the ledger, including retractions."""
-        return self.counts.get(PANE, 0)
-
-    @property
-    def productions(self) -> int:
-        """The number of rows that a map, a join or a computation has output, including retractions."""
-        return self.counts.get(PRODUCTION, 0)
-
-    @property
-    def late(self) -> int:
-        """The number of records that were too late; a record counts once for each window for which it was too late."""
-        return self.counts.get(LATE, 0)
-
-    @property
-    def rejected(self) -> int:
-        """The number of records that the definition rejected."""
-        return self.counts.get(REJECTED, 0)
-
-    @property
-    def claimed(self) -> int:
-        """The number of output rows that were held back because another computation had already claimed their ids."""
-        return self.counts.get(CLAIMED, 0)
 
     @property
     def windows(self) -> OpenWindows | None:
@@ -227,9 +213,11 @@ def _status(lake: Lake, table: Table, name: str, definition: Definition | None =
     kept, same, runs = None, None, tuple[Run, ...]()
     if definition is not None:
         kept, same = kept_state(definition, ledger), ledger.head.properties.get("fingerprint") == definition.fingerprint
-        runs = tuple(Runs(lake, definition).all()) if lake.has(runs_name(name)) else ()
+        runs = tuple(recorded_runs(lake, name))
+    numbers: dict[str, Any] = {of: ledger.counts[kind] for of, kind in _NUMBERS.items()}
     return Status(
         **vars(StageProgress.of(name, table, found)),
+        **numbers,
         counts=ledger.counts,
         reasons=_reasons(table) if ledger.counts[REJECTED] else {},
         answers=answers,
@@ -237,6 +225,10 @@ def _status(lake: Lake, table: Table, name: str, definition: Definition | None =
         same_definition=same,
         runs=runs,
     )
+
+
+_NUMBERS = {"panes": PANE, "productions": PRODUCTION, "late": LATE, "rejected": REJECTED, "claimed": CLAIMED}
+"""A mapping from the attributes of a `Status` with a number of rows to the kinds of these rows."""
 
 
 @dataclass(frozen=True)
@@ -376,8 +368,7 @@ def _rewritten(answers: Table) -> int:
     for snapshot in reversed(answers.snapshots()):
         properties = properties_of(snapshot)
         if STAMP in properties and MAINTAINED not in properties:
-            summary: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            return int(summary.get("deleted-records", 0))
+            return int(summary_of(snapshot).get("deleted-records", 0))
     return 0
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.digests.commit_digest import summary_of
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,7 @@ class TableSize:
     @classmethod
     def of(cls, table: Table) -> TableSize:
         """Read the size of a table from the summary of its current snapshot."""
-        snapshot = table.current_snapshot()
-        summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        summary = summary_of(table.current_snapshot())
         return cls(*(int(summary.get(f"total-{one}", 0)) for one in ("records", "data-files", "files-size")))
 
     def __str__(self) -> str:

@@ -25,6 +25,7 @@ from tailrace.lake.catalog.events import CompactionFailed, FilesCompacted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.lease import Lease
+from tailrace.lake.digests.commit_digest import manifests_of
 from tailrace.lake.schema.lake_errors import FencedError, LentError
 from tailrace.lake.upkeep.rewriting import (
     LARGE,
@@ -98,10 +99,8 @@ class SmallFiles:
         return level
 
     def _files(self, table: Table) -> Iterator[DataFile]:
-        snapshot = table.current_snapshot()
-        manifests = [] if snapshot is None else snapshot.manifests(table.io)
         before, self._known, read = self._known, {}, 0
-        for manifest in sorted(manifests, key=lambda one: one.sequence_number, reverse=True):
+        for manifest in sorted(manifests_of(table), key=lambda one: one.sequence_number, reverse=True):
             path = manifest.manifest_path
             if path in before:
                 self._known[path] = before[path]

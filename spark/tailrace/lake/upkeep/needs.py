@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFileContent
 
-from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import STAMP
 from tailrace.lake.commit.retention import Removal, find_expired, snapshots_needed_by
-from tailrace.lake.commit.runs_table import runs_named
+from tailrace.lake.commit.runs_table import recorded_runs
 from tailrace.lake.commit.signal_tables import Completions, Signals
-from tailrace.lake.digests.commit_digest import manifest_files
+from tailrace.lake.digests.commit_digest import manifest_files, manifests_of
 from tailrace.lake.schema.contracts import Contract, log_contract, rejected_contract
 from tailrace.lake.schema.owned_tables import archives, tables_of
-from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.rewriting import partition_of
 from tailrace.model.definition.chain import chain
@@ -148,15 +148,12 @@ def plan_upkeep(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
 
 def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     """Find the maintenance that one table needs; `now` is in milliseconds."""
-    runs = {}
-    if table.stage is not None and lake.has(runs_name(table.stage.name)):
-        runs = {one.run: one for one in runs_named(lake, table.stage.name)}
+    runs = {} if table.stage is None else {one.run: one for one in recorded_runs(lake, table.stage.name)}
     # The readers' positions are read before the table is loaded. Readers only move forward, so every snapshot that a
     # reader still needs is found.
     needed = needed_snapshots(lake, table)
     loaded, settings = lake.table(table.name), lake.settings
-    current = loaded.metadata.snapshot_by_id(ref_of(loaded, MAIN) or -1)
-    manifests = [] if current is None else current.manifests(loaded.io)
+    manifests = manifests_of(loaded)
     files = list(manifest_files(manifests, loaded.io))
     data = [file for file in files if file.content is DataFileContent.DATA]
     limit = _SMALL * int(loaded.properties.get("write.target-file-size-bytes", _TARGET))

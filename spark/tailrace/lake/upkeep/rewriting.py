@@ -21,7 +21,7 @@ from pyiceberg.table.sorting import SortDirection
 
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import MAINTAINED, FileChange, repeated_properties
-from tailrace.lake.digests.commit_digest import manifest_files
+from tailrace.lake.digests.commit_digest import manifest_files, manifests_of
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
@@ -112,9 +112,8 @@ def _lots(table: Table, least: int) -> Iterator[FileLot]:
 
 def files_of(table: Table) -> Iterator[DataFile]:
     """Yield the data files of a loaded table."""
-    snapshot = table.current_snapshot()
-    manifests = [] if snapshot is None else snapshot.manifests(table.io)
-    yield from manifest_files((one for one in manifests if one.content is ManifestContent.DATA), table.io)
+    data = (one for one in manifests_of(table) if one.content is ManifestContent.DATA)
+    yield from manifest_files(data, table.io)
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
@@ -133,10 +132,7 @@ def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
 
 def has_deletes(table: Table) -> bool:
     """Return True if a table has delete files, which mark rows of data files as deleted."""
-    snapshot = table.current_snapshot()
-    return snapshot is not None and any(
-        manifest.content is ManifestContent.DELETES for manifest in snapshot.manifests(table.io)
-    )
+    return any(manifest.content is ManifestContent.DELETES for manifest in manifests_of(table))
 
 
 def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None) -> FileChange | None:

@@ -6,7 +6,7 @@ With `--deep`, each file must also have exactly the bytes that were written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat, ManifestEntry
-from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.digests.commit_digest import CHECKSUMS, combined_checksum, manifest_entries, name_prefix
+from tailrace.lake.digests.commit_digest import (
+    CHECKSUMS,
+    combined_checksum,
+    manifest_entries,
+    manifest_files,
+    manifests_of,
+    name_prefix,
+)
 from tailrace.lake.digests.summed_output import checksum_text
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
@@ -48,14 +54,15 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
     faults, count, summed = list[str](), 0, 0
     for table in tables:
         loaded = lake.table(table)
-        entries = list(_entries(loaded))
+        entries = list(manifest_entries(manifests_of(loaded), loaded.io))
         files = [entry.data_file for entry in entries]
         count += len(files)
         wrong = _tried(loaded.io, files, _size_fault)
         if wrong:
             # If a compaction and an expiry ran during this check, the expiry may have removed files that the check
             # could not find. Files that are not in the table's current snapshot are therefore not faults.
-            there = {entry.data_file.file_path for entry in _entries(lake.table(table))}
+            current = lake.table(table)
+            there = {file.file_path for file in manifest_files(manifests_of(current), current.io)}
             wrong = {path: fault for path, fault in wrong.items() if path in there}
         if deep:
             known = _known(lake, table)
@@ -68,12 +75,6 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
     found = "; ".join(faults[:SHOWN]) + (f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else "")
     detail = f"{count:,} files" + (f", {summed:,} of them by the checksum of their writing" if deep else ", by size")
     return Check("files are there and whole" if deep else "files are there", not faults, found or detail)
-
-
-def _entries(table: Table) -> Iterator[ManifestEntry]:
-    snapshot = table.current_snapshot()
-    if snapshot is not None:
-        yield from manifest_entries(snapshot.manifests(table.io), table.io)
 
 
 def _tried(io: FileIO, files: Iterable[DataFile], fault: Callable[[FileIO, DataFile], str | None]) -> dict[str, str]:

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage
-from tailrace.lake.catalog.table_protocol import STAMP, Commit
+from tailrace.lake.catalog.table_protocol import STAMP
 from tailrace.lake.commit.archive import archive_name, commits
 from tailrace.lake.commit.commit_history import commit_history
-from tailrace.lake.commit.range_replacement import ReplacedRange
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.range_replacement import replacing_runs
+from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.digests.commit_digest import CommitDigest, digest_of, manifest_files
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
@@ -78,13 +78,11 @@ def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
 
 def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
     """Yield a message for each backfill that has a commit in the ledger but no row in the table of runs."""
-    if not lake.has(runs_name(definition.name)):
-        return
-    history = commits(lake, ledger_name(definition.name))
-    made = {one.run for each in history.all if (one := ReplacedRange.of(Commit(each.snapshot, each.properties)))}
-    known = {run.run: run for run in Runs(lake, definition).all()}
-    for run in sorted(made - known.keys()):
-        yield f"{ledger_name(definition.name)} has a commit of run {run}, which {runs_name(definition.name)} lacks"
+    ledger, runs = ledger_name(definition.name), runs_name(definition.name)
+    if lake.has(runs):
+        made = replacing_runs(commits(lake, ledger).all)
+        for run in sorted(made - {run.run for run in runs_named(lake, definition.name)}):
+            yield f"{ledger} has a commit of run {run}, which {runs} lacks"
 
 
 def commits_are_ours(lake: Lake, tables: Iterable[str]) -> Check:
