@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 from airflow.sdk import Param
@@ -29,33 +31,15 @@ _REASON = WithJsonSchema({"type": ["null", "string"], "maxLength": LONGEST_REASO
 
 
 class BackfillRequest(BaseModel):
-    """The parameters of a run. The form shows the title and the description of each parameter."""
+    """The parameters of a run. `texts/form.toml` has the title and the description of each parameter."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
-    first: Annotated[AwareDatetime | None, _INSTANT] = Field(
-        None, alias="from", title="From",
-        description="Event time at which the range starts. Leave it empty for the last whole interval whose windows "
-        "are closed. The runs of a Backfill have their intervals: leave it empty there.",
-    )  # fmt: skip
-    last: Annotated[AwareDatetime | None, _INSTANT] = Field(
-        None, alias="to", title="To",
-        description="Event time at which the range ends, exclusive. Leave it empty for everything after From.",
-    )  # fmt: skip
-    reason: Annotated[Reason | None, _REASON] = Field(
-        None, title="Reason",
-        description=f"The reason, for the table of runs: one line of at most {LONGEST_REASON} characters.",
-    )  # fmt: skip
-    dry_run: bool = Field(
-        False, strict=True, title="Dry run",
-        description="Report what would change, and change nothing. For a Backfill, also tick 'Override parameters on "
-        "existing runs', because Airflow sends no parameters otherwise.",
-    )  # fmt: skip
-    parallelism: int = Field(
-        1, strict=True, ge=1, le=MOST_AT_ONCE, title="Parallelism",
-        description="The number of runs into which the range is cut; they run at once. Any cut gives the same answers; "
-        "on one machine a single run is the fastest. A Backfill has a run for each interval: see its Max Active Runs.",
-    )  # fmt: skip
+    first: Annotated[AwareDatetime | None, _INSTANT] = Field(None, alias="from")
+    last: Annotated[AwareDatetime | None, _INSTANT] = Field(None, alias="to")
+    reason: Annotated[Reason | None, _REASON] = None
+    dry_run: bool = Field(False, strict=True)
+    parallelism: int = Field(1, strict=True, ge=1, le=MOST_AT_ONCE)
 
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
@@ -100,7 +84,13 @@ def form() -> dict[str, Param]:
 def _schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schema of each parameter, with its default. A process computes the schemas only once."""
     schemas: dict[str, dict[str, Any]] = BackfillRequest.model_json_schema()["properties"]
-    return schemas
+    return {name: schema | param_texts(name) for name, schema in schemas.items()}
+
+
+def param_texts(name: str) -> dict[str, Any]:
+    """Read the title and the description of a parameter from `texts/form.toml`."""
+    texts = tomllib.loads(Path(__file__).with_name("texts").joinpath("form.toml").read_text("utf-8"))
+    return {part: text.format(longest=LONGEST_REASON) for part, text in texts[name].items()}
 
 
 def _fault_text(fault: Any) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import AssetAlias, Param
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tailrace.airflow.form import param_texts
 from tailrace.airflow.tasks import ReportingOperator, RunnerOperator, asset_of
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
@@ -35,11 +36,7 @@ ACTIONS = ("keep", "stop", "restart")
 
 def form() -> dict[str, Param]:
     """Create the form for *Trigger*, which asks what to do with the stream."""
-    description = (
-        "keep: start the stream unless it runs, or was stopped here. stop: end it at the next epoch's boundary, and "
-        "leave it stopped. restart: end it, and start it again where it was."
-    )
-    return {"stream": Param("keep", title="Stream", description=description, enum=list(ACTIONS), section="Action")}
+    return {"stream": Param("keep", enum=list(ACTIONS), section="Action", **param_texts("stream"))}
 
 
 class StreamOperator(RunnerOperator):
