@@ -88,7 +88,7 @@ class Case:
         end = START + 120 * MINUTE * (self.epoch + 1)
         rows = bundle(self.chance, self.epoch)
         land(self.lake, "rides", rows, Clock(self.epoch, end - 10 * MINUTE, end))
-        group.catch_up(self.epoch)
+        list(group.missed_epochs(self.epoch))
         group.settle()
         written(group)
 

@@ -406,7 +406,7 @@ def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_refer
 
 def fold_on(spark: SparkSession, lake: Lake, join: Join) -> None:
     group = FoldGroup(spark, lake, [join])
-    group.catch_up(last_epoch(lake, group.logs))
+    list(group.missed_epochs(last_epoch(lake, group.logs)))
     assert not group[0].side.direct
     group.close()
 

@@ -191,7 +191,7 @@ def test_X7_whatever_code_of_ones_own_raises_a_stream_on_spark_goes_on_and_every
 
     def fold(definition: Definition) -> None:
         group = FoldGroup(plain, lake, [definition])
-        group.catch_up(last_epoch(lake, group.logs))
+        list(group.missed_epochs(last_epoch(lake, group.logs)))
         group.close()
 
     goes_on(logs, fold, KINDS[which], 7, epochs=3)

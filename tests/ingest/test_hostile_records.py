@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
-from tailrace.ingest.plain_columns import ends_of_time
+from tailrace.ingest.plain_columns import other_time_checks
 from tailrace.ingest.plain_files import read_parquet
 from tailrace.ingest.plain_json import LINES, blank_mask, read_lines
 from tailrace.lake.catalog.lake import Lake
@@ -120,7 +120,7 @@ def adds_up(log: Log, rows: pa.Table, read: list[bytes]) -> None:
         assert raw == read[place]
         assert reason
     # Python has each of the instants and days that were read.
-    good.select([*ends_of_time(log), log.event_time]).to_pylist()
+    good.select([*(check.column for check in other_time_checks(log)), log.event_time]).to_pylist()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         assert lands(Lake(Settings(warehouse=place / "lake", contracts=place / "contracts")), log, good) == len(good)

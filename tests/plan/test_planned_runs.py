@@ -96,7 +96,7 @@ def check(spark: Starting, lake: Lake, definitions: Sequence[Definition] = DEFIN
     clicks = [click(2, "a", 3), click(3, "b", 1)]
     logs.land({"views": Part([view(1, "a")], reached(1)), "clicks": Part(clicks, reached(3))})
     group = FoldGroup(spark, lake, definitions)
-    group.catch_up(last_epoch(lake, group.logs))
+    list(group.missed_epochs(last_epoch(lake, group.logs)))
     assert {fold.definition.name for fold in group} == planned.keys()
     folds: Iterable[Any] = group
     for fold in folds:

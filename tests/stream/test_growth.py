@@ -102,7 +102,7 @@ class Stream:
         self.epoch += 1
         end = start + last * HOUR
         land(self.lake, "rides", arrow_bundle(RIDES, rows, self.epoch), Clock(self.epoch, end - 10 * MINUTE, end))
-        self.group.catch_up(self.epoch)
+        list(self.group.missed_epochs(self.epoch))
         self.group.follow()
         self.group.settle()
         assert self.lake.head("hourly").number("epoch") == self.epoch

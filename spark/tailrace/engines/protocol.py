@@ -63,24 +63,17 @@ class EpochCounts:
     @classmethod
     def of_groups(cls, groups: Iterable[Mapping[str, Any]], open: int) -> EpochCounts:
         """Build the counts of a pipeline's epoch from the groups that `count_rows` returns."""
-        counts: Counter[tuple[str, bool | None, str | None, str | None]] = Counter()
-        unanswered = 0
+        numbers = Counter[str]()
         for group in groups:
-            counts[group["kind"], group["retraction"], group["timing"], group["reason"]] += group["rows"]
-            unanswered += 0 if group["retraction"] else group.get(UNANSWERED, 0)
-        return cls.of_windows(
-            {
-                "retractions": sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
-                "rejected": sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
-                "unanswered": unanswered,
-                **{f"pane_{timing}": counts[PANE, False, timing, None] for timing in FIRED},
-                **{
-                    f"late_{reason}": sum(n for (kind, *_, why), n in counts.items() if (kind, why) == (LATE, reason))
-                    for reason in REASONS
-                },
-            },
-            open,
-        )
+            kind, retraction, rows = group["kind"], group["retraction"], group["rows"]
+            if kind == PANE:
+                numbers["retractions" if retraction else f"pane_{group['timing']}"] += rows
+                numbers["unanswered"] += 0 if retraction else group.get(UNANSWERED, 0)
+            elif kind == LATE:
+                numbers[f"late_{group['reason']}"] += rows
+            elif kind == REJECTED:
+                numbers["rejected"] += rows
+        return cls.of_windows(numbers, open)
 
     @classmethod
     def of_windows(cls, numbers: Mapping[str, int], open: int) -> EpochCounts:

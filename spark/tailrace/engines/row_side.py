@@ -8,20 +8,15 @@ long the join keeps records.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic
 
-from tailrace.engines.choose import EngineChoice
 from tailrace.engines.log_records import streamed_rows
-from tailrace.engines.protocol import EpochCounts, EpochState, Rows, SteppedRows
+from tailrace.engines.protocol import EpochState, Rows, SteppedRows
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.model.definition.map import Map
@@ -32,18 +27,9 @@ from tailrace.sql.terms import Query, bracketed
 class RowSide(ABC, Generic[Rows]):
     """The base class for folding a map or a join.
 
-    `MapSide` and `JoinSide` define the step. On each engine, a subclass writes the rows.
+    `MapSide` and `JoinSide` define the step. A base class of each engine has the definition's name in the ledger, and
+    writes the rows (`DuckProducer`, `SparkProducer`).
     """
-
-    def __init__(self, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
-        self.lake, self.choice = lake, choice
-        self.definition, self.ledger = definition, ledger_name(definition.name)
-
-    @abstractmethod
-    def write(
-        self, stepped: SteppedRows[Rows, EpochState], branch: Branch, properties: Mapping[str, str]
-    ) -> EpochCounts:
-        """Write an epoch's rows to the ledger's branch. The rows are published later, in a commit with `properties`."""
 
     def nothing(self, generation: int) -> EpochState:
         return EpochState(None, generation)
@@ -86,6 +72,7 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
     """
 
     definition: Join
+    ledger: str
     holds = True
 
     def onward(self, state: EpochState) -> int:

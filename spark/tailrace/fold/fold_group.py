@@ -256,11 +256,6 @@ class FoldGroup(Sequence[LedgerFold]):
             with self._dropping(fold):
                 fold.anew()
 
-    def catch_up(self, last: int) -> None:
-        """Fold all epochs up to `last` that any ledger lacks (`missed_epochs`)."""
-        for _ in self.missed_epochs(last):
-            pass
-
     def missed_epochs(self, last: int) -> Iterator[MissedEpoch]:
         """Fold the epochs up to `last` that any ledger lacks, with the clocks that the logs record; yield each folded
         epoch.

@@ -112,8 +112,22 @@ class LedgerFold:
             return self._without_poison(passed, phases)
 
     def _stepped(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        consumed = self._consumed(passed.bundle, phases)
-        return self._step(consumed, passed.clock_after(self.state.clock), phases)
+        self._taken_over(passed.bundle)
+        consumed = self.side.consume(passed.bundle, self.state)
+        phases.end("consume")
+        clock = passed.clock_after(self.state.clock)
+        stepped = self.side.step(self.state, consumed, clock)
+        onward = self.side.onward(stepped.state) if self.feeds else None
+        own = EpochCommit(
+            clock, self.generation, self.definition.fingerprint, str(self.side.choice), onward,
+            set_aside=self._set_aside_so_far,
+        )  # fmt: skip
+        properties = {**own.properties, **self.lease.properties}
+        stepped = self._settled(stepped, clock)
+        folded = self._write(stepped, properties, clock)
+        self._staged = _Staged(stepped, properties, folded, onward)
+        phases.end("step")
+        return folded
 
     def _may_set_aside(self, error: Exception) -> bool:
         if self.lake.settings.poison == "stop":
@@ -274,12 +288,6 @@ class LedgerFold:
         """
         return stepped
 
-    def _consumed(self, bundle: BundleRecords, phases: Phases) -> Any:
-        self._taken_over(bundle)
-        consumed = self.side.consume(bundle, self.state)
-        phases.end("consume")
-        return consumed
-
     def _taken_over(self, bundle: BundleRecords) -> None:
         """Move to Spark if the bundle is on Spark, or if the state is too large for this process."""
         side = self.engines.next(self.side, self.definition, bundle, self.state)
@@ -290,20 +298,6 @@ class LedgerFold:
         self.state.forget()
         self.state = self._restored()
         self.lake.tell(EngineSwitched(self.definition.name, side.choice.engine.value, side.choice.why))
-
-    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
-        stepped = self.side.step(self.state, consumed, clock)
-        onward = self.side.onward(stepped.state) if self.feeds else None
-        own = EpochCommit(
-            clock, self.generation, self.definition.fingerprint, str(self.side.choice), onward,
-            set_aside=self._set_aside_so_far,
-        )  # fmt: skip
-        properties = {**own.properties, **self.lease.properties}
-        stepped = self._settled(stepped, clock)
-        folded = self._write(stepped, properties, clock)
-        self._staged = _Staged(stepped, properties, folded, onward)
-        phases.end("step")
-        return folded
 
     def _write(self, stepped: Any, properties: dict[str, str], clock: Clock) -> EpochResult:
         return self._result(self.side.write(stepped, self.lease.branch, properties), clock)

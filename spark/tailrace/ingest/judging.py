@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tailrace.ingest.column_types import NANOS, column_type
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_limits import DEEP, DEPTH, DIGITS, LONG, NAME
 from tailrace.model.logs.log import Log
@@ -78,13 +79,6 @@ def literal(value: str) -> str:
     return str(Sql().literal(value, "string"))
 
 
-NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
-"""Names for two types of Parquet columns.
-
-Spark can read no instants of the first type, and only some instants of the second type.
-"""
-
-
 def as_json(types: Mapping[str, str], instead: Mapping[str, str] | None = None) -> str:
     """Return the SQL that encodes a row as the bytes of a JSON object with these columns.
 
@@ -153,14 +147,30 @@ def _options(depth: int, digits: int, length: int) -> str:
     )
 
 
-def json_type(type: str) -> str:
-    """Return the type with which Spark reads a JSON value.
+def json_value(name: str, type: str, term: str) -> str:
+    """Return the SQL that yields a column's value from the value `term`, which Spark has read with `ColumnType.json`.
 
-    Instants, dates and decimals are read with another type first, so that no digit is lost.
+    The value is null if it does not have the declared type.
     """
-    if decimal_parts(type):
-        return "variant"
-    return "string" if type in ("timestamp", "date") else type
+    if type == "double":
+        return double_value(name, term)
+    if column_type(type).json == type:
+        return term
+    return value_of_text(type, exact_text(term) if decimal_parts(type) else term)
+
+
+def json_misfit(log: Log, name: str, term: str) -> str | None:
+    """Return the SQL that checks whether the value `term`, read by Spark, does not have the column's declared type.
+
+    Returns None if Spark's parser itself marks each record with such a value.
+    """
+    type = log.columns[name]
+    if type == "string":
+        return no_string(log, name, term)
+    if type in ("boolean", "int", "bigint"):
+        return None
+    there = f"{term} IS NOT NULL" + (f" AND NOT IS_VARIANT_NULL({term})" if decimal_parts(type) else "")
+    return f"{there} AND {quoted(name)} IS NULL"
 
 
 def exact_text(variant: str) -> str:

@@ -6,7 +6,7 @@ The commits to these tables record the epoch (X2, X6).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -55,10 +55,7 @@ class LandedCounts:
         return self.records + self.rejected + self.duplicates
 
     def __add__(self, other: LandedCounts) -> LandedCounts:
-        return LandedCounts(
-            self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates,
-            self.blank + other.blank, self.links + other.links,
-        )  # fmt: skip
+        return LandedCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class Landing:
         self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
-            rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
+            rows = bad.select(list(_BAD)).rename_columns(list(_BAD.values()))
             self._written.insert(0, self._append(rows, self.rejected, {**properties, **self.rejected.properties}))
         return LandedCounts(count, rejected)
 
@@ -166,7 +163,7 @@ class Landing:
         # are then written again, from the frame without observation, because a frame can be observed only once.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
-            items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
+            items = (f"{ours} AS {theirs}" for ours, theirs in _BAD.items())
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
             properties = {**properties, **self.rejected.properties}
             self._written.insert(0, self._append(bad, self.rejected, properties))
@@ -222,7 +219,5 @@ class Landing:
         self.rejected.close()
 
 
-_BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""The columns of a rejected record, by the names that they have before the record is written to the table
-`rejected`.
-"""
+_BAD = {"_raw": "raw", "_error": "error"} | {name: name for name in ("_epoch", "_source", "_offset", "_arrival")}
+"""The columns of a rejected record, with the names that they have in the table `rejected`."""

@@ -14,7 +14,7 @@ zone is taken as UTC, and every instant is rounded down to microseconds.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
@@ -26,10 +26,9 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest import judging
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.column_types import MILLIS, NANOS, column_type
 from tailrace.ingest.judging import (
     MARK,
-    MILLIS,
-    NANOS,
     PERMISSIVE,
     as_json,
     exact_instant,
@@ -40,11 +39,9 @@ from tailrace.ingest.judging import (
     misfit_reason,
     value_of_text,
 )
-from tailrace.ingest.plain_columns import ends_of_time, maximum_ahead, outside_bounds, too_far_ahead
+from tailrace.ingest.plain_columns import TimeCheck, maximum_ahead, other_time_checks, own_time_checks, too_far_ahead
 from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import Files, InspectedFile, inspect_files
-from tailrace.model.base.time import BEYOND, instant
-from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log, too_large
 from tailrace.sql.terms import null, quoted
 
@@ -63,11 +60,6 @@ def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
     """Parse the lines or messages that `ingest.plain_json` has left to Spark, to the log's columns."""
     frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
-
-
-def file_paths(batch: DataFrame) -> list[str]:
-    """List the paths of the files that belong to a micro-batch."""
-    return [row["path"] for row in batch.collect()]
 
 
 def read_files(
@@ -119,26 +111,16 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
     """Parse lines or messages in JSON; a valid record consists of exactly one JSON object."""
-    read_as = {name: judging.json_type(type) for name, type in log.columns.items()}
+    read_as = {name: column_type(type).json for name, type in log.columns.items()}
     parsed = texts.selectExpr(
         "*",
         f"FROM_JSON(_text, {_schema(read_as)}, {judging.parser_options(log)}) AS _r",
         "JSON_OBJECT_KEYS(_text) AS _keys",
     )
-    values, misfits = {}, [f"_r.{MARK} IS NOT NULL"]
-    for name, type in log.columns.items():
-        term = f"_r.{quoted(name)}"
-        if decimal_parts(type):
-            values[name] = value_of_text(type, judging.exact_text(term))
-            misfits.append(f"{term} IS NOT NULL AND NOT IS_VARIANT_NULL({term}) AND {quoted(name)} IS NULL")
-        elif type in ("timestamp", "date", "double"):
-            values[name] = value_of_text(type, term) if type != "double" else judging.double_value(name, term)
-            misfits.append(f"{term} IS NOT NULL AND {quoted(name)} IS NULL")
-        else:
-            values[name] = term
-            if type == "string":
-                misfits.append(judging.no_string(log, name, term))
-    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
+    terms = {name: f"_r.{quoted(name)}" for name in log.columns}
+    values = (f"{judging.json_value(name, log.columns[name], term)} AS {quoted(name)}" for name, term in terms.items())
+    typed = parsed.selectExpr("*", *values)
+    misfits = [f"_r.{MARK} IS NOT NULL", *(judging.json_misfit(log, name, term) for name, term in terms.items())]
     # First compare the fields with the declared columns in the declared order. In most records they are equal, and the
     # slower checks are skipped.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
@@ -154,7 +136,7 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
         extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
         reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {literal(_DECLARE)})"
         checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
-    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), judging.misfit_reasons(log)))
+    checks.append((" OR ".join(f"({misfit})" for misfit in misfits if misfit), judging.misfit_reasons(log)))
     return _checked(log, typed, checks, "_bytes")
 
 
@@ -234,15 +216,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
     """Select the declared columns, the error of the first failed check, and the bytes of records with an error."""
-    checks = list(checks)
-    first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
-    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
-        if column is None:
-            continue
-        at = quoted(column)
-        checks.append((f"{at} IS NULL", literal(f"the {role} {column} is missing")))
-        said = f"CONCAT({literal(f'the {role} {column} = ')}, {at}, {literal(outside_bounds(log))})"
-        checks.append((f"{at} < {first} OR {at} >= {last}", said))
+    checks = [*checks, *(one for check in own_time_checks(log) for one in _of_time(check))]
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
     if (bound := maximum_ahead(log)) is not None:
         # LEAST prevents an overflow of the sum, and ignores nulls. So if the arrival time is unknown, the limit is the
@@ -251,10 +225,7 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         begins = literal(f"the event time {log.event_time} = ")
         said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
         checks.append((f"{event} > {until}", said))
-    for column, ends in ends_of_time(log).items():
-        first, last = (f"{_OF_NUMBER[log.columns[column]]}({end})" for end in ends)
-        said = f"CONCAT({literal(f'{column} = ')}, {quoted(column)}, {literal(f' {BEYOND}')})"
-        checks.append((f"{quoted(column)} < {first} OR {quoted(column)} > {last}", said))
+    checks += (one for check in other_time_checks(log) for one in _of_time(check))
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
@@ -271,6 +242,15 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         "_error",
         f"IF(_error IS NULL, {null('binary')}, {raw}) AS _raw",
     )
+
+
+def _of_time(check: TimeCheck) -> Iterator[tuple[str, str]]:
+    """Yield the conditions under which the check of an instant or a date fails, with the SQL of the reasons."""
+    at = quoted(check.column)
+    if check.missing is not None:
+        yield f"{at} IS NULL", literal(check.missing)
+    first, last = (f"{check.scale.of_number}({end})" for end in (check.first, check.last))
+    yield f"{at} < {first} OR {at} > {last}", f"CONCAT({literal(f'{check.named} = ')}, {at}, {literal(check.outside)})"
 
 
 def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
@@ -334,9 +314,6 @@ def _too_large(log: Log) -> tuple[str, str]:
 
 
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
-_OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
-"""The SQL functions that convert a number to an instant (microseconds since 1970) or to a date (days since 1970)."""
-
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"
 _AROUND = " \t\r\n" + _BOM

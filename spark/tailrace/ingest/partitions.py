@@ -7,7 +7,6 @@ row for each partition and range of lags. Otherwise, it has one row for each par
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
@@ -19,7 +18,7 @@ from tailrace.engines.duckdb.database.bundles import queried_arrow
 from tailrace.engines.protocol import BundleRecords
 from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.executions.preparation import query_frame
-from tailrace.ingest.sources import Kafka, Source
+from tailrace.ingest.sources import Kafka, Source, topic_offsets
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import LAG_STEPS
 from tailrace.model.step.progress import ALL, Seen
@@ -112,9 +111,4 @@ def partition_names(offsets: str) -> tuple[str, ...]:
     >>> partition_names('{"clicks":{"1":7,"0":3}}'), partition_names('{"logOffset":5}')
     (('clicks-0', 'clicks-1'), ())
     """
-    try:
-        data = json.loads(offsets)
-    except ValueError:
-        return ()
-    topics = data.items() if isinstance(data, dict) else ()
-    return tuple(sorted(f"{topic}-{one}" for topic, of in topics if isinstance(of, dict) for one in of))
+    return tuple(sorted(f"{topic}-{partition}" for topic, partition in topic_offsets(offsets)))

@@ -1,29 +1,21 @@
 """Define the columns of records that were read, and find the records with valid times and all required values.
 
-If a record does not fit the log, `ingest.parsing` determines the reason.
+If a record does not fit the log, `ingest.parsing` or `ingest.framed` determines the reason.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY, duration, instant
-from tailrace.model.base.types import decimal_parts
+from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type
+from tailrace.model.base.time import BEYOND, duration, instant
 from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import SIGN, Log
-
-_TYPES = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
 
 
 def schema_of(log: Log) -> pa.Schema:
@@ -35,15 +27,10 @@ def schema_of(log: Log) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _schema(columns: tuple[tuple[str, str], ...], signed: bool) -> pa.Schema:
-    fields = [pa.field(name, _type(type)) for name, type in columns]
+    fields = [pa.field(name, column_type(type).arrow) for name, type in columns]
     fields += [pa.field(SIGN, pa.int32())] if signed else []
-    place = {"_source": pa.string(), "_offset": pa.int64(), "_arrival": _TYPES["timestamp"]}
+    place = {"_source": pa.string(), "_offset": pa.int64(), "_arrival": pa.timestamp("us", "UTC")}
     return pa.schema([*fields, *place.items(), ("_error", pa.string()), ("_raw", pa.binary())])
-
-
-def _type(type: str) -> pa.DataType:
-    parts = decimal_parts(type)
-    return _TYPES[type] if parts is None else pa.decimal128(*parts)
 
 
 def row_bytes(log: Log, source: str) -> int:
@@ -55,33 +42,60 @@ def _is_fixed(type: pa.DataType) -> bool:
     return not pa.types.is_string(type) and not pa.types.is_binary(type)
 
 
+@dataclass(frozen=True)
+class TimeCheck:
+    """The check that the instants or dates in a column are between `first` and `last`, both included.
+
+    `named` and `outside` are the beginning and the end of the reason for rejecting a value outside these bounds; the
+    value is shown between them. `missing` is the reason for rejecting a record without a value, or None if the value
+    may be missing.
+    """
+
+    column: str
+    scale: TimeScale
+    first: int
+    last: int
+    named: str
+    outside: str
+    missing: str | None = None
+
+
+def own_time_checks(log: Log) -> Iterator[TimeCheck]:
+    """Yield the checks of the log's event time and arrival time, whose bounds the log sets."""
+    outside = f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
+    first, last = instant(log.earliest), instant(log.latest) - 1
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        if column is not None:
+            named = f"the {role} {column}"
+            yield TimeCheck(column, INSTANTS, first, last, named, outside, f"{named} is missing")
+
+
+def other_time_checks(log: Log) -> Iterator[TimeCheck]:
+    """Yield the checks of all other columns of instants and dates. Their bounds are the range that tables can store."""
+    for column, type in log.columns.items():
+        scale = column_type(type).times
+        if scale is not None and column not in (log.event_time, log.arrival_time):
+            yield TimeCheck(column, scale, scale.first, scale.last, column, f" {BEYOND}")
+
+
 def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
     """Return a mask of the records that fit: their times are within bounds, and all required values are present.
 
-    If the arrival time is known, the event time may be later than the arrival time by at most the log's bound. All
-    other instants and dates must be within the years 1 to 9999, which is the range of tables and calendars.
+    If the arrival time is known, the event time may be later than the arrival time by at most the log's bound.
     """
     fits = pc.is_valid(records[log.event_time])
-    for column in (log.event_time, log.arrival_time):
-        if column is not None:
-            at = records[column].cast(pa.int64())
-            inside = pc.and_(
-                pc.greater_equal(at, instant(log.earliest)),
-                pc.less(at, instant(log.latest)),
-            )
-            fits = pc.and_(fits, pc.fill_null(inside, False))
+    for check in (*own_time_checks(log), *other_time_checks(log)):
+        given = records[check.column].cast(check.scale.number)
+        if not _all_within(given, check.first, check.last):
+            inside = pc.and_(pc.greater_equal(given, check.first), pc.less_equal(given, check.last))
+            fits = pc.and_(fits, pc.fill_null(inside, True))
     if (bound := maximum_ahead(log)) is not None:
         # The subtraction may overflow for a time outside the log's bounds, but a record with such a time is rejected
         # anyway.
         by = pc.subtract(*(records[name].cast(pa.int64()) for name in (log.event_time, "_arrival")))
         fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
-    for column in log.never_missing:
+    for column in filter(None, (log.arrival_time, *log.never_missing)):
         fits = pc.and_(fits, pc.is_valid(records[column]))
-    for column, ends in ends_of_time(log).items():
-        given = records[column].cast(pa.int64() if ends == INSTANTS_END else pa.int32())
-        if not _all_within(given, *ends):
-            inside = pc.and_(pc.greater_equal(given, ends[0]), pc.less_equal(given, ends[1]))
-            fits = pc.and_(fits, pc.fill_null(inside, True))
     return fits
 
 
@@ -91,11 +105,6 @@ def maximum_ahead(log: Log) -> int | None:
     Returns None if there is no maximum.
     """
     return None if log.bound_ahead is None else duration(log.bound_ahead)
-
-
-def outside_bounds(log: Log) -> str:
-    """Return the reason for rejecting an instant outside the log's bounds; the text includes the remedy."""
-    return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
 def too_far_ahead(bound: int) -> str:
@@ -113,18 +122,3 @@ def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
     """
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
-
-
-INSTANTS_END = (BEGINNING, END_OF_TIME)
-DAYS_END = (FIRST_DAY, LAST_DAY)
-"""The first and the last day that tables can store, counted from 1970.
-
-`INSTANTS_END` contains the first and the last instant that tables can store, in microseconds since 1970.
-"""
-
-
-def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:
-    """Return the range that tables can store for each instant or date column for which the log sets no bounds."""
-    ends = {"timestamp": INSTANTS_END, "date": DAYS_END}
-    own = (log.event_time, log.arrival_time)
-    return {name: ends[type] for name, type in log.columns.items() if type in ends and name not in own}

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from tailrace.ingest.column_types import ZONE, column_type
 from tailrace.ingest.plain_columns import fit_mask, schema_of
-from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
 
 SHAPES = 16
@@ -35,12 +34,6 @@ LINES = pa.schema(
     }
 )
 """The columns of unparsed lines: the bytes, the position, and the arrival time."""
-
-
-DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
-ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
-"""The patterns of dates (`DAY`), times of day (`CLOCK`) and time zones in ISO 8601."""
 
 
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -126,7 +119,7 @@ def _names(line: str | None) -> tuple[str, ...] | None:
 @lru_cache(maxsize=256)
 def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> str:
     types = dict(columns)
-    values = (f"{_QUOTE}{_exactly(name)}{_QUOTE} *: *(?:null|{_value(types[name])})" for name in names)
+    values = (f"{_QUOTE}{_exactly(name)}{_QUOTE} *: *(?:null|{column_type(types[name]).plain})" for name in names)
     return rf"^[ \t]*\{{ *{' *, *'.join(values)} *\}}[ \t]*\r?$"
 
 
@@ -147,31 +140,20 @@ def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
     return _of_shape(tuple(log.columns.items()), names)
 
 
-def _value(type: str) -> str:
-    """Return a pattern for the plain values of a column type."""
-    parts = decimal_parts(type)
-    if parts is None:
-        return _VALUES[type]
-    precision, scale = parts
-    whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
-    return rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
-
-
 def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
     """Parse plain lines to records. Raises `ArrowInvalid` if a date does not exist in the calendar."""
     schema = schema_of(log)
     if not len(text):
         return schema.empty_table()
-    declared = pa.schema(
-        [pa.field(name, _AS_READ.get(type) or schema.field(name).type) for name, type in log.columns.items()]
-    )
+    types = {name: column_type(type) for name, type in log.columns.items()}
+    declared = pa.schema({name: one.arrow if one.plain_as is None else one.plain_as for name, one in types.items()})
     read = pj.read_json(
         pa.BufferReader(_joined(text)),
         read_options=pj.ReadOptions(block_size=_BLOCK),
         parse_options=pj.ParseOptions(explicit_schema=declared, unexpected_field_behavior="error"),
     )
     assert read.num_rows == len(text), "a line is a record"
-    columns = {name: _converted(read[name], type) for name, type in log.columns.items()}
+    columns = {name: _converted(read[name], one.arrow) for name, one in types.items()}
     columns |= {name: lines[name] for name in ("_source", "_offset", "_arrival")}
     if log.arrival_time is not None:
         columns["_arrival"] = columns[log.arrival_time]
@@ -185,10 +167,10 @@ def _joined(text: pa.ChunkedArray) -> bytes:
     return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
 
 
-def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
-    if type == "date":
-        return column.cast(pa.date32())
-    return _instants(column) if type == "timestamp" else column
+def _converted(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type:
+        return column
+    return _instants(column) if pa.types.is_timestamp(type) else column.cast(type)
 
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -205,13 +187,3 @@ def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
 _BLOCK = 1 << 24
 _QUOTE = '"'
 _BLANK = r"^[ \t\r\x{FEFF}]*$"
-_VALUES = {
-    "string": r'"[^"\\\x00-\x1f]*"',
-    "boolean": "true|false",
-    "int": "0|-?[1-9][0-9]{0,8}",
-    "bigint": "0|-?[1-9][0-9]{0,17}",
-    "double": r"(?:0|-?[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?|-0\.[0-9]{0,16}[1-9]",
-    "date": f'"{DAY}"',
-    "timestamp": f'"{DAY}[T ]{CLOCK}{ZONE}?"',
-}
-_AS_READ: dict[str, Any] = {"date": pa.string(), "timestamp": pa.string()}

@@ -13,9 +13,11 @@ import csv
 import json
 import os
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlparse
@@ -25,8 +27,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.column_types import column_type, parquet_type
 from tailrace.ingest.compressed_text import has_line_over
-from tailrace.ingest.judging import MILLIS, NANOS
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
@@ -86,18 +88,9 @@ class Files:
         return f"{self.format} files in {self.folder}"
 
 
-_MSK = "software.amazon.msk.auth.iam"
-SECURITY: Mapping[str, Mapping[str, str]] = {
-    "plaintext": {},
-    "tls": {"kafka.security.protocol": "SSL"},
-    # The Java classes for IAM are in aws-msk-iam-auth, which is not one of the jars that Tailrace installs.
-    "iam": {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "AWS_MSK_IAM",
-        "kafka.sasl.jaas.config": f"{_MSK}.IAMLoginModule required;",
-        "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
-    },
-}
+SECURITY: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    resources.files(__package__).joinpath("kafka_security.toml").read_text()
+)
 """The options of Spark's Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
 
 
@@ -281,7 +274,7 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile
     # time zone.
     leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-    columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
+    columns = tuple((f.name, "timestamp" if f.name in instants else parquet_type(f.type)) for f in file.schema_arrow)
     return InspectedFile(path, columns, unlike=_unlike(log, columns))
 
 
@@ -313,11 +306,15 @@ def messages_between(before: str, until: str) -> int:
     >>> messages_between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
     6
     """
-    first, last = _offsets(before), _offsets(until)
+    first, last = topic_offsets(before), topic_offsets(until)
     return sum(at - first.get(partition, 0) for partition, at in last.items())
 
 
-def _offsets(text: str) -> dict[tuple[str, str], int]:
+def topic_offsets(text: str) -> dict[tuple[str, str], int]:
+    """Read the offset of each topic and partition from an offset of Spark's Kafka source.
+
+    The result is empty for an offset of another source.
+    """
     try:
         data = json.loads(text)
     except ValueError:
@@ -380,27 +377,7 @@ def _fits(type: str, declared: str) -> bool:
     given, wanted = decimal_parts(type), decimal_parts(declared)
     if given and wanted:
         return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]
-    return type in (declared, "null") or declared in _WIDER.get(type, ())
-
-
-def _type_name(type: pa.DataType) -> str:
-    if pa.types.is_dictionary(type):
-        return _type_name(type.value_type)
-    if pa.types.is_decimal(type):
-        return f"decimal({type.precision},{type.scale})"
-    if pa.types.is_timestamp(type):
-        return "timestamp without a zone" if not type.tz else _OF_UNIT.get(type.unit, "timestamp")
-    return _TYPE_NAMES.get(str(type), str(type))
+    return type in (declared, "null") or type in column_type(declared).wider_than
 
 
 _AT_ONCE = 16
-_TYPE_NAMES = {
-    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int"),
-    **dict.fromkeys(("int64", "uint32"), "bigint"),
-    **dict.fromkeys(("string", "large_string", "string_view"), "string"),
-    "double": "double",
-    "bool": "boolean",
-    "date32[day]": "date",
-}
-_WIDER = {"int": ("bigint", "double"), "float": ("double",), NANOS: ("timestamp",), MILLIS: ("timestamp",)}
-_OF_UNIT = {"ns": NANOS, "ms": MILLIS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.folders.folder_changes import plain_name
 from tailrace.ingest.folders.unreadable_files import read_failure
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.commit.lease import Lease
@@ -44,12 +44,8 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
 def reads_source(error: BaseException, sources: Iterable[Source]) -> bool:
     """Return True if the error occurred while a file of one of these sources was read."""
     failure = read_failure(error)
-    folders = [_local(source.folder) for source in sources if isinstance(source, Files)]
-    return failure is not None and any(_local(failure.file).startswith(folder) for folder in folders)
-
-
-def _local(name: str) -> str:
-    return re.sub(r"^file:/+", "/", name)
+    folders = [plain_name(source.folder) for source in sources if isinstance(source, Files)]
+    return failure is not None and any(plain_name(failure.file).startswith(folder) for folder in folders)
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.duckdb.database.bundles import RememberedRows
 from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.protocol import BundleRecords
 from tailrace.engines.spark.executions.preparation import empty_frame
@@ -30,7 +29,7 @@ from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import MessageSizes
-from tailrace.ingest.duplicates import RememberedIds
+from tailrace.ingest.duplicates import RememberedIds, RememberedRows
 from tailrace.ingest.folders.unreadable_files import unreadable_files
 from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
@@ -90,8 +89,8 @@ class Bundle:
     properties: Mapping[str, str]
     records: BundleRecords
     stamped: Landable
-    frame: DataFrame | None
     progress: Progress
+    frame: DataFrame | None = None
     duplicates: int = 0
     files: int = 0
     blank: BlankLines = field(default_factory=BlankLines)
@@ -221,7 +220,7 @@ class Intake:
         if isinstance(self.source, Files) and not files:
             # The log has no records in this epoch. The epoch exists because other logs have records.
             nothing = self._no_records()
-            return self._bundle(portion, nothing, self._advanced(portion, nothing))
+            return self._of_frame(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
         if workers is not None and (landed := workers.land(files, sized, portion.epoch, large=tried)) is not None:
             return self._landed(portion, landed)
@@ -239,10 +238,10 @@ class Intake:
             records.unpersist()
             raise
         if self._remembered is None:
-            return self._bundle(portion, records, entries)
+            return self._of_frame(portion, records, entries)
         unique = self._remembered.unique(records)
         self._remembered.add(unique.ids, portion.epoch, self.progress.now)
-        return self._bundle(portion, unique.frame, entries, unique.duplicates)
+        return self._of_frame(portion, unique.frame, entries, unique.duplicates)
 
     def _by_workers(self) -> WorkerLanding | None:
         """Return the object that lands epochs with Python on the executors, or None if only Spark can land this log."""
@@ -256,11 +255,7 @@ class Intake:
     def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
         """Build the epoch from records that the executors have already written to data files."""
         self._blank.here += landed.blank
-        clock, properties = self._clock_and_properties(portion, self._advanced_by(portion, landed.seen))
-        return Bundle(
-            clock, properties, landed.records, landed.landed, None, self.progress, files=len(portion.files),
-            blank=self._blank,
-        )  # fmt: skip
+        return self._bundle(portion, landed.records, landed.landed, self._advanced_by(portion, landed.seen))
 
     def _frame(self, portion: Portion) -> DataFrame:
         """Read the records of an epoch with Spark."""
@@ -337,11 +332,7 @@ class Intake:
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(portion.epoch, pa.int64()), table.num_rows))
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
-        return Bundle(
-            *self._clock_and_properties(portion, entries, duplicates),
-            good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, len(portion.files),
-            self._blank,
-        )  # fmt: skip
+        return self._bundle(portion, good.drop_columns(["_error", "_raw"]), stamped, entries, duplicates)
 
     def _restored(self, lake: Lake) -> RememberedIds:
         """Use Spark to read the ids of the log's records, up to the log's last epoch."""
@@ -392,7 +383,7 @@ class Intake:
         complete = entries.complete.get(None, BEGINNING)
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
-    def _bundle(self, portion: Portion, records: DataFrame, entries: Entries, duplicates: int = 0) -> Bundle:
+    def _of_frame(self, portion: Portion, records: DataFrame, entries: Entries, duplicates: int = 0) -> Bundle:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
@@ -400,14 +391,12 @@ class Intake:
         # The query for the log's rows reads the number from a view: with a literal, Spark would have to compile the
         # query again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock, properties = self._clock_and_properties(portion, entries, duplicates)
-        files = len(portion.files)
-        return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files, self._blank)
+        return replace(self._bundle(portion, good, stamped, entries, duplicates), frame=records)
 
-    def _clock_and_properties(
-        self, portion: Portion, entries: Entries, duplicates: int = 0
-    ) -> tuple[Clock, dict[str, str]]:
-        """Return an epoch's clock, and the properties for the log's commit."""
+    def _bundle(
+        self, portion: Portion, records: BundleRecords, stamped: Landable, entries: Entries, duplicates: int = 0
+    ) -> Bundle:
+        """Build an epoch from its records, with the clock and the properties for the log's commit."""
         clock = Clock(portion.epoch, self.progress.watermark, self.progress.now, entries.signals)
         properties = {**clock_properties(clock), **portion.read, **entries.properties, PROGRESS: self.progress.text()}
         if self._near.found:
@@ -416,7 +405,10 @@ class Intake:
             properties[IDLE] = "true"
         if self.log.id_columns:
             properties[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
-        return clock, properties
+        return Bundle(
+            clock, properties, records, stamped, self.progress, duplicates=duplicates,
+            files=len(portion.files), blank=self._blank,
+        )  # fmt: skip
 
 
 _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"

@@ -68,7 +68,7 @@ class StageFolds:
 
     def fold(self, last: int) -> None:
         """Fold the log's epochs up to one."""
-        self.group.catch_up(last)
+        list(self.group.missed_epochs(last))
 
     def answers(self, stage: Pipeline) -> Answers:
         with closing(in_process(self.lake)) as session:

@@ -80,7 +80,7 @@ class Logs:
 
     def fold(self, *definitions: Definition) -> None:
         group = FoldGroup(no_spark, self.lake, definitions)
-        group.catch_up(last_epoch(self.lake, group.logs))
+        list(group.missed_epochs(last_epoch(self.lake, group.logs)))
         database = group.engines.duck.database
         group.close()
         # A process that opens one stream after the other keeps nothing of those that it closed.

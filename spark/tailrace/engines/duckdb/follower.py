@@ -63,13 +63,7 @@ class ProcessFollower(AnswersFollowing):
         super().__init__(lake, pipeline, owner)
         self.connection = connection
         self.ledger = ledger_name(pipeline.name)
-        self._columns = [
-            *key_names(pipeline),
-            *SPAN,
-            *(quoted(name) for name in pipeline.answer_columns),
-            "timing",
-            *VERSION,
-        ]
+        self._columns = [*key_names(pipeline), *SPAN, *map(quoted, pipeline.answer_columns), "timing", *VERSION]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
         """Return True if this process's memory suffices to merge the panes of the snapshots from `since` to `until`.

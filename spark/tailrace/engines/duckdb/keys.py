@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.duckdb.database.bundles import register
-from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.connection import in_one_transaction, single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, literal_row, name_of, table_columns
 from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.engines.duckdb.known_claims import KnownClaims
@@ -35,7 +34,6 @@ from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import among
 from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.log import PANE_TIME
@@ -69,9 +67,8 @@ class DuckKeys(DuckProducer):
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: EngineChoice
     ) -> None:
-        self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
-        self.definition, self.ledger = computation, ledger_name(computation.name)
-        self.weak = computation.productions == "weak"
+        super().__init__(connection, lake, computation, choice)
+        self.computation, self.weak = computation, computation.productions == "weak"
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = key_row_types(computation)
@@ -114,7 +111,7 @@ class DuckKeys(DuckProducer):
         with in_one_transaction(self.connection):
             with self._there(consumed, state.loop, clock):
                 self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {awake} AS {self._touched}")
-                touched = self._value(f"SELECT COUNT(*) FROM {awake}")
+                touched = single_value(self.connection, f"SELECT COUNT(*) FROM {awake}")
                 made = [step(*some) for some in self._parts(touched, consumed, state.loop)]
             if touched and touched == state.count:
                 self.connection.execute(self._made)
@@ -179,13 +176,8 @@ class DuckKeys(DuckProducer):
         """
         now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
-        self.connection.register(self._bundle, records)
-        self.connection.register(self._back, in_flight)
-        try:
+        with register(self.connection, records, self._bundle), register(self.connection, in_flight, self._back):
             yield
-        finally:
-            self.connection.unregister(self._bundle)
-            self.connection.unregister(self._back)
 
     def _parts(
         self, touched: int, records: pa.Table, in_flight: pa.Table
@@ -211,14 +203,11 @@ class DuckKeys(DuckProducer):
         return self.connection.execute(f"SELECT * FROM {relation} WHERE {where}").to_arrow_table()
 
     def _least(self, column: str) -> int | None:
-        found = self._value(f"SELECT MIN({column}) FROM {self._table}")
+        found = single_value(self.connection, f"SELECT MIN({column}) FROM {self._table}")
         return None if found is None else int(found)
 
     def _count(self) -> int:
-        return int(self._value(f"SELECT COUNT(*) FROM {self._table}"))
-
-    def _value(self, text: str) -> Any:
-        return (self.connection.execute(text).fetchone() or (None,))[0]
+        return int(single_value(self.connection, f"SELECT COUNT(*) FROM {self._table}"))
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:

@@ -11,6 +11,7 @@ import uuid
 import duckdb
 from pyiceberg.table import Table
 
+from tailrace.engines.duckdb.database.connection import single_value
 from tailrace.engines.duckdb.database.scans import Scan, scan_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import Filter, since
@@ -79,7 +80,7 @@ class KnownClaims:
         return since(PANE_TIME, self._first)
 
     def _count(self) -> int:
-        return int((self.connection.execute(f"SELECT COUNT(*) FROM {self._table}").fetchone() or (0,))[0])
+        return int(single_value(self.connection, f"SELECT COUNT(*) FROM {self._table}"))
 
     def _read(self, snapshot: int | None, first: int) -> None:
         self._first = first

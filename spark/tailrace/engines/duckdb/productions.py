@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import register
-from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.connection import in_one_transaction, single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, table_columns
 from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.engines.duckdb.executions.preparation import Connection, Stepping, Steps
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.protocol import EpochCounts, EpochState, SteppedRows
-from tailrace.engines.row_side import JoinSide, MapSide, RowSide
+from tailrace.engines.row_side import JoinSide, MapSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -29,6 +29,7 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.join_tables import join_contract
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Windowless
@@ -48,12 +49,15 @@ class DuckProducer:
     as weak. If a reader needs a weak production a second time, the production is computed again.
     """
 
-    connection: Connection
-    lake: Lake
     definition: Windowless | Computation
-    ledger: str
     direct = True
     weak = False
+
+    def __init__(
+        self, connection: Connection, lake: Lake, definition: Windowless | Computation, choice: EngineChoice
+    ) -> None:
+        self.connection, self.lake, self.definition, self.choice = connection, lake, definition, choice
+        self.ledger = ledger_name(definition.name)
 
     def write(self, stepped: SteppedRows[pa.Table, Any], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         rows = stepped.rows
@@ -74,19 +78,6 @@ class DuckProducer:
 
     def _produced(self, rows: Relation) -> pa.Table:
         return self.connection.execute(in_duckdb_once(productions(self.definition, rows))).to_arrow_table()
-
-
-class DuckRows(DuckProducer, RowSide[pa.Table]):
-    """The base class of `DuckMap` and `DuckJoin`, which fold a stream's map or join on DuckDB.
-
-    These classes are for amounts of data that fit into this process.
-    """
-
-    definition: Windowless
-
-    def __init__(self, connection: Connection, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
-        super().__init__(lake, definition, choice)
-        self.connection = connection
 
 
 class MapExecution(Stepping):
@@ -124,7 +115,7 @@ class MapExecution(Stepping):
         return pa.concat_tables([self._typed(made), self._typed(gone)])
 
 
-class DuckMap(MapSide[pa.Table], DuckRows):
+class DuckMap(DuckProducer, MapSide[pa.Table]):
     """The implementation of `Side` that runs maps on DuckDB."""
 
     definition: Map
@@ -139,7 +130,7 @@ class DuckMap(MapSide[pa.Table], DuckRows):
         return self.execution.rows(bundle, clock, generation)
 
 
-class DuckJoin(JoinSide[pa.Table], DuckRows):
+class DuckJoin(DuckProducer, JoinSide[pa.Table]):
     """The implementation of `Side` that runs joins on DuckDB.
 
     For each input of the join, a database table contains the records that the join keeps. The two tables are a cache of
@@ -203,5 +194,4 @@ class DuckJoin(JoinSide[pa.Table], DuckRows):
 
     def _count(self) -> int:
         counts = (f"(SELECT COUNT(*) FROM {table})" for table in self._held.values())
-        found = self.connection.execute(f"SELECT {' + '.join(counts)}").fetchone()
-        return int(found[0]) if found else 0
+        return int(single_value(self.connection, f"SELECT {' + '.join(counts)}"))

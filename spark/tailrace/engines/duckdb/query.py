@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.resources import files
 
 import duckdb
 import pyarrow as pa
@@ -28,16 +29,9 @@ from tailrace.lake.read.query_views import plan_reading, tables, unknown_table
 from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
-    {
-        exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Table,
-        exp.TableAlias, exp.Subquery, exp.With, exp.CTE, exp.Union, exp.Intersect, exp.Except, exp.Distinct, exp.Column,
-        exp.Identifier, exp.Alias, exp.Star, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.And, exp.Or, exp.Not,
-        exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Is, exp.In, exp.Between, exp.Add,
-        exp.Sub, exp.Mul, exp.Neg, exp.Case, exp.If, exp.Coalesce, exp.Count, exp.CountIf, exp.Sum, exp.Min, exp.Max,
-        exp.Avg,
-    }
-)  # fmt: skip
-"""The elements of SQL syntax that have the same meaning on both engines.
+    getattr(exp, name) for name in files(__package__).joinpath("alike_syntax.txt").read_text().split()
+)
+"""The elements of SQL syntax, as classes of sqlglot, that have the same meaning on both engines.
 
 If DuckDB fails on a query, the query is run on Spark.
 """
@@ -83,16 +77,16 @@ def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Tab
     with connect(lake.settings) as connection, ExitStack() as held:
         try:
             connection.execute("SET preserve_insertion_order = true")
-            files = list[str]()
+            addresses = list[str]()
             for table, loaded in loadeds.items():
                 scan = loaded.scan(snapshot_id=snapshots.get(table))
                 tasks = list(scan.plan_files())
                 rows = held.enter_context(scan_files(connection, loaded, scan, tasks))
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
-                files += (task.file.file_path for task in tasks)
+                addresses += (task.file.file_path for task in tasks)
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
-            lock(connection, map(path_of, filter(is_local, files)))
+            lock(connection, map(path_of, filter(is_local, addresses)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
             # Spark then runs the query, and its error message refers to Spark's SQL.

@@ -7,7 +7,7 @@ spilled to disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from typing import Any
 
@@ -103,10 +103,7 @@ class DuckSession:
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
     ) -> Relation:
-        held = ExitStack()
-        name = held.enter_context(scan_table(self.connection, of or self.lake, table, where, snapshot))
-        self._relations[name] = held
-        return name
+        return self._kept(scan_table(self.connection, of or self.lake, table, where, snapshot))
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
         rows = self.table(log.name, where, snapshot)
@@ -117,10 +114,7 @@ class DuckSession:
 
     def lent(self, rows: pa.Table) -> Relation:
         """Return a relation over rows that stay in Arrow's memory, outside DuckDB's memory limit."""
-        held = ExitStack()
-        name = held.enter_context(register(self.connection, rows))
-        self._relations[name] = held
-        return name
+        return self._kept(register(self.connection, rows))
 
     def view(self, text: Query) -> Relation:
         return self._named("VIEW", in_duckdb_once(text))
@@ -169,16 +163,14 @@ class DuckSession:
         return relation
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
-        schema = _schema(types)
-        reader = self._read(text)
-        return self._taken_over(pa.RecordBatchReader.from_batches(schema, function(schema)(reader)))
+        schema = arrow_schema(types)
+        return self._taken_over(pa.RecordBatchReader.from_batches(schema, function(schema)(self._read(text))))
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
-        schema, source = _schema(types), self.materialized(text)
-        (count,) = self.connection.execute(f"SELECT COUNT(*) FROM {source}").fetchone() or (0,)
-        parts = 1 + count // ROWS_A_CALL if key else 1
+        schema, source = arrow_schema(types), self.materialized(text)
+        parts = 1 + self.count(source) // ROWS_A_CALL if key else 1
         bucket = f"hash({', '.join(map(name_of, key))}) % {parts}" if key else "0"
         made, call = self._taken_over(schema.empty_table()), function(schema)
         for part in range(parts):
@@ -228,7 +220,7 @@ class DuckSession:
         """Call a step's Python function for each record, and return a relation of the records returned by the calls."""
         reader = self._read(all_of(relation))
         fields = [field for field in reader.schema if field.name != FAILED]
-        schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])
+        schema = pa.schema([*fields, *arrow_schema(step.gives), pa.field(FAILED, pa.string())])
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, step_calls(step, types, schema)(reader)))
 
     def _taken(self, relation: Relation, step: ElementWise, types: Mapping[str, str]) -> Relation:
@@ -250,6 +242,13 @@ class DuckSession:
         """
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
+    def _kept(self, relation: AbstractContextManager[Relation]) -> Relation:
+        """Keep a relation until it is freed; return its name."""
+        held = ExitStack()
+        name = held.enter_context(relation)
+        self._relations[name] = held
+        return name
+
     def _named(self, kind: str, text: str, name: Relation | None = None) -> Relation:
         """Create a view or a table from a query in DuckDB's dialect, and return the name of the view or table."""
         name = name or new_relation()
@@ -262,7 +261,3 @@ class DuckSession:
     def _taken_over(self, rows: pa.Table | pa.RecordBatchReader) -> Relation:
         with register(self.connection, rows) as there:
             return self._named("TABLE", f"SELECT * FROM {there}")
-
-
-def _schema(types: Mapping[str, str]) -> pa.Schema:
-    return arrow_schema(types)

@@ -51,7 +51,7 @@ def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str],
     known = {name.lower() for name in relations}
     for name, node in nodes:
         if name == f"{_CATALYST}.plans.logical.UnresolvedWith":
-            known |= {str(_at(one, 0)).lower() for one in _items(node.cteRelations())}
+            known |= {str(one.productElement(0)).lower() for one in _items(node.cteRelations())}
     for name, node in nodes:
         short = name.rpartition(".")[2]
         if not name.startswith(f"{_CATALYST}.expressions.") and name not in CLASSES:
@@ -96,10 +96,6 @@ def _items(iterable: Any) -> list[Any]:
     while iterator.hasNext():
         found.append(iterator.next())
     return found
-
-
-def _at(product: Any, place: int) -> Any:
-    return product.productElement(place)
 
 
 def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:

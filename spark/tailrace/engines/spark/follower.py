@@ -15,12 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.follower import ProcessFollower
-from tailrace.engines.spark.rows.branch_rows import beside_others
+from tailrace.engines.spark.rows.branch_rows import as_of_snapshot, beside_others
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.column_groups import SPAN, VERSION
-from tailrace.lake.schema.column_names import current_columns
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
@@ -109,15 +108,13 @@ class Follower(AnswersFollowing):
         return Condition(f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)")
 
     def _panes(self, since: int | None, until: int) -> DataFrame:
-        table = self.lake.identifier(ledger_name(self.pipeline.name))
-        reader = self.spark.read.format("iceberg")
+        ledger = ledger_name(self.pipeline.name)
         if since is None:
-            reader = reader.option("versionAsOf", until)
+            rows = as_of_snapshot(self.spark, self.lake, ledger, until)
         else:
-            reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
-        rows = reader.load(table)
-        items = current_columns(self.lake.table(ledger_name(self.pipeline.name)), until) if since is None else None
-        return (rows if items is None else rows.selectExpr(*items)).where(f"kind = '{PANE}'")
+            reader = self.spark.read.format("iceberg").option("start-snapshot-id", since)
+            rows = reader.option("end-snapshot-id", until).load(self.lake.identifier(ledger))
+        return rows.where(f"kind = '{PANE}'")
 
     def _stamped(self, stamp: Mapping[str, str]) -> None:
         for name, value in stamp.items():

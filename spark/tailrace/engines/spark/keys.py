@@ -31,7 +31,6 @@ from tailrace.engines.spark.rows.branch_rows import as_of_snapshot
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PRODUCTION
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.model.logs.log import PANE_TIME, PLACE
@@ -101,9 +100,8 @@ class SparkKeys(SparkProducer):
     holds = True
 
     def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: EngineChoice) -> None:
-        self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
-        self.definition, self.ledger = computation, ledger_name(computation.name)
-        self.weak = computation.productions == "weak"
+        super().__init__(spark, lake, computation, choice)
+        self.computation, self.weak = computation, computation.productions == "weak"
         types = ledger_types(computation)
         self._state = schema_of(key_row_types(computation))
         self._step = BucketStep(spark, self._state, schema_of(types))

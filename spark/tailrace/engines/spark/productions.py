@@ -14,15 +14,16 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import KINDS, BundleRecords, EpochCounts, EpochState, SteppedRows
-from tailrace.engines.row_side import JoinSide, MapSide, RowSide
+from tailrace.engines.row_side import JoinSide, MapSide
 from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.preparation import hold_once, prepare, query_frame, view_frame
+from tailrace.engines.spark.executions.preparation import prepare_bundle, query_frame, view_frame
 from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Windowless
@@ -30,7 +31,6 @@ from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.model.definition.map import Map
 from tailrace.sql.epoch import join_rows, map_rows
-from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Query, Relation, bracketed
 
@@ -42,12 +42,15 @@ class SparkProducer:
     as weak. If a reader needs a weak production a second time, the production is computed again.
     """
 
-    spark: SparkSession
-    lake: Lake
     definition: Windowless | Computation
-    ledger: str
     direct = False
     weak = False
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, definition: Windowless | Computation, choice: EngineChoice
+    ) -> None:
+        self.spark, self.lake, self.definition, self.choice = spark, lake, definition, choice
+        self.ledger = ledger_name(definition.name)
 
     def write(self, stepped: SteppedRows[DataFrame, Any], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         kind = F.col("kind")
@@ -64,20 +67,7 @@ class SparkProducer:
         return self.spark.sql(productions(self.definition, rows))
 
 
-class SparkRows(SparkProducer, RowSide[DataFrame]):
-    """The base class of `SparkMap` and `SparkJoin`, which fold a stream's map or join on Spark.
-
-    These classes are for amounts of data that do not fit into this process.
-    """
-
-    definition: Windowless
-
-    def __init__(self, spark: SparkSession, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
-        super().__init__(lake, definition, choice)
-        self.spark = spark
-
-
-class SparkMap(MapSide[DataFrame], SparkRows):
+class SparkMap(SparkProducer, MapSide[DataFrame]):
     """The implementation of `Side` that runs maps on Spark.
 
     The executors compute the map's rows, and write the rows to a branch of the ledger.
@@ -86,20 +76,15 @@ class SparkMap(MapSide[DataFrame], SparkRows):
     definition: Map
 
     def made(self, bundle: BundleRecords, clock: Clock, generation: int) -> DataFrame:
-        frame = prepare(as_frame(self.spark, bundle), self.definition)
-        if not may_fail(self.definition):
-            return query_frame(
-                self.spark, frame, lambda view: map_rows.of_epoch(self.definition, view, clock, generation)
-            )
-        held, _ = hold_once(frame, self.definition)
-        good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        rows = query_frame(self.spark, good, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
-        return rows.unionAll(
-            query_frame(self.spark, bad, lambda view: map_rows.of_rejected(self.definition, view, clock))
-        )
+        prepared, own = prepare_bundle(as_frame(self.spark, bundle), self.definition), self.definition
+        rows = query_frame(self.spark, prepared.records, lambda view: map_rows.of_epoch(own, view, clock, generation))
+        if prepared.rejected is None:
+            return rows
+        gone = query_frame(self.spark, prepared.rejected, lambda view: map_rows.of_rejected(own, view, clock))
+        return rows.unionAll(gone)
 
 
-class SparkJoin(JoinSide[DataFrame], SparkRows):
+class SparkJoin(SparkProducer, JoinSide[DataFrame]):
     """The implementation of `Side` that runs joins on Spark.
 
     This class keeps no records in memory: in each epoch, it reads possible partners from the join's logs.

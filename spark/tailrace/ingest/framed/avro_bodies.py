@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, in_batches, read_in_halves
+from tailrace.ingest.framed.column_values import BulkReader, Kind, Misfits
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -93,16 +93,13 @@ class AvroSchema:
         A body that is not a valid record is a misfit: the result contains null for the body, and the reason is
         returned.
         """
-        parts, misfits = [pa.array([], raw)], Misfits()
-
-        def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
-            misfits[place] = f"the bytes are no record of the schema: {self._reason(body, raw)}"
-            return pa.nulls(1, raw)
-
+        reader = BulkReader(
+            partial(self._together, raw=raw), _NO_RECORD, pa.nulls(1, raw),
+            lambda body, error: f"the bytes are no record of the schema: {self._reason(body, raw)}",
+        )  # fmt: skip
         with no_search_for_cycles():
-            for start, some in in_batches(bodies):
-                parts += read_in_halves(some, start, partial(self._together, raw=raw), _NO_RECORD, misfit)
-        return pa.concat_arrays(parts), misfits
+            parts, misfits = reader.batches(bodies)
+        return pa.concat_arrays([pa.array([], raw), *parts]), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
         """Read all bodies in one call of fastavro. Raises one of the errors in `_NO_RECORD` if a body is not a valid

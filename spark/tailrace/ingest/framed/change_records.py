@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from tailrace.ingest.column_types import column_type
 from tailrace.ingest.framed import column_values as kinds
 from tailrace.ingest.framed.avro_bodies import AvroSchema
-from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, in_batches, read_in_halves
+from tailrace.ingest.framed.column_values import INSTANTS, BulkReader, Kind, Misfits
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.judging import WHOLE
-from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import fitted_number
 from tailrace.model.logs.json_limits import DEPTH, DIGITS, beyond
 from tailrace.model.logs.log import Log
@@ -50,13 +50,6 @@ class ChangedRows:
     misfits: Misfits
 
 
-class ChangeReader(Protocol):
-    """A reader for change records in one format."""
-
-    def read(self, bodies: pa.Array) -> ChangedRows:
-        """Read messages; return the rows before the changes and the rows after the changes."""
-
-
 class JsonChanges:
     """A reader for change records in JSON."""
 
@@ -73,16 +66,13 @@ class JsonChanges:
         self._line = pa.schema([pa.field("message", line), pa.field("number", pa.int64())])
 
     def read(self, bodies: pa.Array) -> ChangedRows:
-        message, misfits = self._line.field("message").type, Misfits()
-        parts = [pa.array([], message)]
-
-        def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
-            misfits[place] = f"not one change record: {_said(error)}"
-            return pa.nulls(1, message)
-
-        for start, some in in_batches(bodies):
-            parts += read_in_halves(some, start, self._together, (pa.ArrowInvalid,), misfit)
-        read = pa.concat_arrays(parts)
+        message = self._line.field("message").type
+        reader = BulkReader(
+            self._together, (pa.ArrowInvalid,), pa.nulls(1, message),
+            lambda body, error: f"not one change record: {_said(error)}",
+        )  # fmt: skip
+        parts, misfits = reader.batches(bodies)
+        read = pa.concat_arrays([pa.array([], message), *parts])
         misfits |= _beyond(bodies)
         inner = read.field("payload")
         wrapped = inner.is_valid()
@@ -254,14 +244,11 @@ def _of(struct: pa.StructArray, name: str) -> pa.Array:
 
 def _json_kind(type: str, log: Log) -> Kind:
     """Return the kind of the values that Debezium writes in JSON for a column of this type."""
-    parts = decimal_parts(type)
-    if parts is not None:
-        return Kind("number", pa.decimal128(*parts))
     if type == "timestamp":
         return kinds.INSTANT_TEXT if log.instants is None else INSTANTS[log.instants]
     if type == "date":
         return kinds.DATE_TEXT if log.instants is None else kinds.DATE
-    return _JSON[type]
+    return Kind(type, column_type(type).arrow)
 
 
 def _said(error: Exception) -> str:
@@ -269,9 +256,6 @@ def _said(error: Exception) -> str:
     return str(error).removeprefix("JSON parse error: ").split(" in row ", 1)[0].replace("/message/", "")[:200]
 
 
-_JSON = {
-    "string": kinds.STRING, "boolean": kinds.BOOLEAN, "int": kinds.INT, "bigint": kinds.LONG, "double": kinds.DOUBLE,
-}  # fmt: skip
 _NEEDS: Mapping[str, tuple[str, ...]] = {"c": ("after",), "r": ("after",), "u": SIDES, "d": ("before",)}
 """The rows that a change record must contain, by operation: create ("c"), read ("r"), update ("u") and delete ("d")."""
 

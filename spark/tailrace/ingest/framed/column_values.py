@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.ingest.plain_json import CLOCK, ZONE
+from tailrace.ingest.column_types import CLOCK, ZONE, column_type
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
@@ -92,7 +92,7 @@ def decimal_kind(precision: int, scale: int) -> Kind:
 
 def can_hold(kind: Kind, declared: str) -> bool:
     """Return True if a column of the declared type can hold at least some values of this kind."""
-    if kind == NULL or kind.name in _HELD_BY.get(declared, ()):
+    if kind == NULL or kind.name in column_type(declared).kinds:
         return True
     parts = decimal_parts(declared)
     if parts is None:
@@ -102,20 +102,6 @@ def can_hold(kind: Kind, declared: str) -> bool:
         return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
     return kind.spells or whole >= _DIGITS.get(kind.name, 100)
 
-
-_HELD_BY = {
-    "string": ("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
-    "boolean": ("boolean",),
-    "int": ("int",),
-    "bigint": ("int", "long", "uint32", "uint64"),
-    "double": ("int", "long", "uint32", "float", "double"),
-    "date": ("date", "text of a date"),
-    "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
-}
-"""For each column type, the names of the kinds whose values a column of this type can hold.
-
-Instants without a unit or without a time zone are not included.
-"""
 
 _DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
 """The maximum number of decimal digits of each kind of whole numbers."""
@@ -142,28 +128,40 @@ def in_batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         start = end
 
 
-def read_in_halves(
-    values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
-    misfit: Callable[[int, Any, Exception], T],
-) -> list[T]:  # fmt: skip
-    """Read values in one call of `read`. If a value cannot be read, bisect the values until the unreadable value is
-    found.
+@dataclass(frozen=True)
+class BulkReader(Generic[T]):
+    """A reader that reads many values in one call of `read`, which raises one of `errors` if a value is unreadable.
 
-    `read` raises one of `errors` if a value is unreadable. For each unreadable value, `misfit` is called with the
-    value's index, the value and the error. The first value has the index `start`. The return value of `misfit` is the
-    result for the unreadable value.
+    `nothing` is the result for an unreadable value. `reason` is called with an unreadable value and the error, and
+    returns the reason why the value is a misfit.
     """
-    try:
-        return [read(values)]
-    except errors as error:
-        if len(values) == 1:
-            return [misfit(start, values[0].as_py(), error)]
-    half = len(values) // 2
-    first, second = values.slice(0, half), values.slice(half)
-    return [
-        *read_in_halves(first, start, read, errors, misfit),
-        *read_in_halves(second, start + half, read, errors, misfit),
-    ]
+
+    read: Callable[[pa.Array], T]
+    errors: tuple[type[Exception], ...]
+    nothing: T
+    reason: Callable[[Any, Exception], str]
+
+    def batches(self, values: pa.Array) -> tuple[list[T], Misfits]:
+        """Read values that `read` converts to Python objects, batch by batch; return the results and the misfits."""
+        parts, misfits = list[T](), Misfits()
+        for start, some in in_batches(values):
+            parts += self.parts(some, misfits, start)
+        return parts, misfits
+
+    def parts(self, values: pa.Array, misfits: Misfits, start: int = 0) -> list[T]:
+        """Read values; return the results, in order. If a value is unreadable, bisect the values until it is found.
+
+        Each unreadable value is added to `misfits`. The first value has the index `start`.
+        """
+        try:
+            return [self.read(values)]
+        except self.errors as error:
+            if len(values) == 1:
+                misfits[start] = self.reason(values[0].as_py(), error)
+                return [self.nothing]
+        half = len(values) // 2
+        first = self.parts(values.slice(0, half), misfits, start)
+        return first + self.parts(values.slice(half), misfits, start + half)
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
@@ -174,17 +172,12 @@ def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, 
     """
     if kind == NULL:
         return pa.nulls(len(values), type), {}
+    reader = BulkReader(
+        partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), pa.nulls(1, type),
+        lambda value, error: f"{name} = {str(value)[:100]} is not a {declared}",
+    )  # fmt: skip
     misfits = Misfits()
-
-    def misfit(place: int, value: object, error: Exception) -> pa.Array:
-        misfits[place] = str(value)
-        return pa.nulls(1, type)
-
-    parts = read_in_halves(
-        values, 0, partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), misfit
-    )
-    said = {place: f"{name} = {text[:100]} is not a {declared}" for place, text in misfits.items()}
-    return pa.concat_arrays([pa.array([], type), *parts]), said
+    return pa.concat_arrays([pa.array([], type), *reader.parts(values, misfits)]), misfits
 
 
 def _converter(kind: Kind) -> Callable[..., pa.Array]:

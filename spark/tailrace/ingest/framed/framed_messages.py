@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.column_types import INSTANTS
 from tailrace.ingest.framed.avro_bodies import AvroBodies, AvroSchema
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
 from tailrace.ingest.framed.column_values import Misfits, without_head
@@ -33,15 +34,15 @@ from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchem
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
 from tailrace.ingest.parsing import own_batch, raw_messages
 from tailrace.ingest.plain_columns import (
-    ends_of_time,
+    TimeCheck,
     fit_mask,
     maximum_ahead,
-    outside_bounds,
+    other_time_checks,
+    own_time_checks,
     schema_of,
     too_far_ahead,
 )
 from tailrace.ingest.plain_json import LINES
-from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.logs.log import SIGN, Log, too_large
 from tailrace.sql.terms import quoted
 
@@ -213,17 +214,18 @@ def _ids(values: pa.Array) -> pa.Array:
 def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table) -> pa.Table:
     """Read messages that all have the same schema."""
     reader = "the registry does not know it" if schema is None else _reader(_Hashed(log), schema)
-    if isinstance(reader, AvroChanges):
-        read = reader.read(without_head(_one_chunk(lines["_bytes"]), HEAD))
-        said = {place: f"schema {id}: {reason}" for place, reason in read.misfits.items()}
-        return _changed(log, replace(read, misfits=said), lines)
-    bodies = without_head(_one_chunk(lines["_bytes"]), HEAD)
     if isinstance(reader, str):
-        columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(bodies))
-        misfits = dict.fromkeys(range(len(bodies)), reader)
-    else:
-        columns, misfits = reader.read(bodies)
-    return _judged(log, columns, lines, {place: f"schema {id}: {reason}" for place, reason in misfits.items()})
+        return _rejected(log, lines, f"schema {id}: {reader}")
+
+    def named(misfits: Misfits) -> Misfits:
+        return {place: f"schema {id}: {reason}" for place, reason in misfits.items()}
+
+    bodies = without_head(_one_chunk(lines["_bytes"]), HEAD)
+    if isinstance(reader, AvroChanges):
+        read = reader.read(bodies)
+        return _changed(log, replace(read, misfits=named(read.misfits)), lines)
+    columns, misfits = reader.read(bodies)
+    return _judged(log, columns, lines, named(misfits))
 
 
 def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
@@ -282,13 +284,19 @@ def _judged(
 
 def _lack(log: Log, table: pa.Table, place: int) -> str:
     """Return the reason why a record does not fit the log although each of its values has the declared type."""
-    first, last = instant(log.earliest), instant(log.latest)
-    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
-        at = None if column is None else table[column][place].cast(pa.int64()).as_py()
-        if column is not None and at is None:
-            return f"the {role} {column} is missing"
-        if at is not None and not first <= at < last:
-            return f"the {role} {column} = {_shown(at)}{outside_bounds(log)}"
+
+    def told(checks: Iterable[TimeCheck]) -> str | None:
+        for check in checks:
+            given = table[check.column][place].cast(check.scale.number).as_py()
+            if given is None and check.missing is not None:
+                return check.missing
+            if given is not None and not check.first <= given <= check.last:
+                shown = _shown(given) if check.scale is INSTANTS else f"{given} days since 1970"
+                return f"{check.named} = {shown}{check.outside}"
+        return None
+
+    if (reason := told(own_time_checks(log))) is not None:
+        return reason
     at, arrived = (table[name][place].cast(pa.int64()).as_py() for name in (log.event_time, "_arrival"))
     bound = maximum_ahead(log)
     if bound is not None and arrived is not None and at - arrived > bound:
@@ -296,11 +304,8 @@ def _lack(log: Log, table: pa.Table, place: int) -> str:
     for column, reason in log.never_missing.items():
         if not table[column][place].is_valid:
             return reason
-    for column, ends in ends_of_time(log).items():
-        days = log.columns[column] == "date"
-        given = table[column][place].cast(pa.int32() if days else pa.int64()).as_py()
-        if given is not None and not ends[0] <= given <= ends[1]:
-            return f"{column} = {f'{given} days since 1970' if days else _shown(given)} {BEYOND}"
+    if (reason := told(other_time_checks(log))) is not None:
+        return reason
     raise AssertionError("a record that fits lacks nothing")
 
 

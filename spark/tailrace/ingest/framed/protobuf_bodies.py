@@ -29,7 +29,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, in_batches, read_in_halves, without_head
+from tailrace.ingest.framed.column_values import BulkReader, Kind, Misfits, without_head
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -175,15 +175,12 @@ class _MessageType:
         return {self._columns.fields[column]: kind for column, kind in self._columns.kinds.items()}
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        misfits, parts = Misfits(), list[dict[str, pa.Array]]()
-
-        def misfit(place: int, body: bytes, error: Exception) -> dict[str, pa.Array]:
-            misfits[place] = f"the bytes are no message of the schema: {error}"
-            return {name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}
-
+        nothing = {name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}
+        reader = BulkReader(
+            self._values, _NO_MESSAGE, nothing, lambda body, error: f"the bytes are no message of the schema: {error}"
+        )
         with no_search_for_cycles():
-            for start, some in in_batches(bodies):
-                parts += read_in_halves(some, start, self._values, _NO_MESSAGE, misfit)
+            parts, misfits = reader.batches(bodies)
         values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
                   for name, kind in self._kinds.items()}  # fmt: skip
         made, unlike = self._columns.columns(values, len(bodies))

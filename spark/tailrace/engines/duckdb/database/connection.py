@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -45,6 +46,11 @@ class EngineError(TailraceError, RuntimeError):
 
 class RoomError(EngineError):
     """The error raised if a computation fits neither into memory nor into the space for spilled data."""
+
+
+def single_value(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
+    """Return the value of a query in DuckDB's dialect that returns one column and one row; None if there is no row."""
+    return (connection.execute(text).fetchone() or (None,))[0]
 
 
 @contextmanager

@@ -133,21 +133,14 @@ def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]
     return written
 
 
-def _listed(node: exp.Expression) -> exp.Expression:
+def _collected(node: exp.Expression) -> exp.Expression:
     """Return DuckDB's expression that collects all values except nulls into a list. The list may be empty."""
-    return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
-
-
-def _listed_once(node: exp.Expression) -> exp.Expression:
-    distinct = exp.Distinct(expressions=[node.this.copy()])
-    return _filled(exp.Anonymous(this="list", expressions=[distinct]), node.this)
-
-
-def _filled(values: exp.Expression, of: exp.Expression) -> exp.Expression:
-    there = exp.Filter(
-        this=values, expression=exp.Where(this=exp.Not(this=exp.Is(this=of.copy(), expression=exp.Null())))
-    )
-    return exp.Coalesce(this=there, expressions=[exp.Array()])
+    values = [node.this.copy()]
+    if isinstance(node, exp.ArrayUniqueAgg):
+        values = [exp.Distinct(expressions=values)]
+    there = exp.Where(this=exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null())))
+    found = exp.Filter(this=exp.Anonymous(this="list", expressions=values), expression=there)
+    return exp.Coalesce(this=found, expressions=[exp.Array()])
 
 
 def _count_if(node: exp.Expression) -> exp.Expression:
@@ -226,8 +219,8 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.SafeAdd: _tried(exp.Add),
     exp.SafeSubtract: _tried(exp.Sub),
     exp.SafeMultiply: _tried(exp.Mul),
-    exp.ArrayAgg: _listed,
-    exp.ArrayUniqueAgg: _listed_once,
+    exp.ArrayAgg: _collected,
+    exp.ArrayUniqueAgg: _collected,
     exp.CountIf: _count_if,
     exp.Lambda: _lambda,
     exp.Anonymous: _anonymous,

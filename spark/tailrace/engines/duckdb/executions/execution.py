@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
+from tailrace.engines.duckdb.database.bundles import register
+from tailrace.engines.duckdb.database.connection import single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once, literal_row, name_of, table_columns
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Stepping, Steps
 from tailrace.engines.protocol import EpochState
@@ -109,7 +110,7 @@ class DuckExecution(Stepping):
         if not self.holds:
             return state.clock.watermark
         oldest = Query(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}")
-        held = self._value(in_duckdb(oldest))
+        held = single_value(self.connection, in_duckdb(oldest))
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
@@ -128,11 +129,8 @@ class DuckExecution(Stepping):
 
     def changed(self, rows: pa.Table) -> pa.Table:
         """Convert an epoch's ledger rows into the records that a later stage reads."""
-        self.connection.register(self._names["passed"], rows)
-        try:
+        with register(self.connection, rows, self._names["passed"]):
             return self.connection.execute(self._changes).to_arrow_table()
-        finally:
-            self.connection.unregister(self._names["passed"])
 
     def close(self) -> None:
         """Drop the table of open windows."""
@@ -169,10 +167,7 @@ class DuckExecution(Stepping):
         return pa.concat_tables([rows, self._typed(self._queried(bundle.rejected, text))])
 
     def _count(self, table: Relation) -> int:
-        return int(self._value(f"SELECT COUNT(*) FROM {table}"))
-
-    def _value(self, text: str) -> Any:
-        return (self.connection.execute(text).fetchone() or (None,))[0]
+        return int(single_value(self.connection, f"SELECT COUNT(*) FROM {table}"))
 
 
 _NAMES = (*VIEWS, "ledger", "passed")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from tailrace.engines.duckdb.database.bundles import register
+from tailrace.engines.duckdb.database.connection import single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution, clock_before
@@ -58,11 +59,8 @@ class PartsExecution(SqlExecution):
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
         """Return the schema of the partials into which records with the schema `records` are aggregated."""
-        self.connection.register(self.records, records.empty_table())
-        try:
+        with register(self.connection, records.empty_table(), self.records):
             return self.connection.execute(in_duckdb(self.adding(EpochState(None, 0)))).to_arrow_table().schema
-        finally:
-            self.connection.unregister(self.records)
 
     def late_rows(self, state: EpochState, clock: Clock) -> Query:
         """Return the query that computes ledger rows from the late records in one part of an epoch's bundle."""
@@ -98,7 +96,7 @@ class PartsExecution(SqlExecution):
             return None
         expired = is_closed(self.pipeline, "window_end", f"{state.watermark}L")
         text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
-        return int(self._value(in_duckdb_once(text)))
+        return int(single_value(self.connection, in_duckdb_once(text)))
 
     def summed(self, late: Callable[[Clock], pa.Table]) -> DuckBundle:
         """Return the collected partials as a bundle.

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.python.record_calls import step_calls
 from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
@@ -91,11 +92,8 @@ class Stepping:
         return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")
 
     def _queried(self, table: pa.Table, text: str) -> pa.Table:
-        self.connection.register(self._names["bundle"], table)
-        try:
+        with register(self.connection, table, self._names["bundle"]):
             return self.connection.execute(text).to_arrow_table()
-        finally:
-            self.connection.unregister(self._names["bundle"])
 
     def _typed(self, rows: pa.Table) -> pa.Table:
         """Select the columns of the ledger table, and cast them to the table's types."""

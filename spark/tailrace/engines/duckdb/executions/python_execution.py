@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
@@ -45,12 +46,10 @@ class PythonExecution(DuckExecution):
         self._clock(state, clock)
         step = PythonStep(self.pipeline, clock, state.clock, state.generation, self._open, self.schema)
         with in_one_transaction(self.connection):
-            self.connection.register(names["partials"], bundle.records)
-            execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
-            self.connection.unregister(names["partials"])
+            with register(self.connection, bundle.records, names["partials"]):
+                execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
             awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['touched']}").to_arrow_table()
             remains, rows = step(awake, bundle.records)
-            self.connection.register(names["transitions"], remains)
-            after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
-            self.connection.unregister(names["transitions"])
+            with register(self.connection, remains) as stay:
+                after = self._stepped(f"SELECT * FROM {stay}", state, clock)
         return DuckResult(self._with_rejected(self._typed(rows), bundle, clock), after)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.connection import in_one_transaction, single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
@@ -62,7 +62,8 @@ class SqlExecution(DuckExecution):
             self.connection.unregister(self._names["bundle"])
 
     def _closest(self) -> int | None:
-        closest: int | None = self._value(f"SELECT MIN(window_end) FROM {self._names['partials']}")
+        text = f"SELECT MIN(window_end) FROM {self._names['partials']}"
+        closest: int | None = single_value(self.connection, text)
         return closest
 
     def step(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> DuckResult:

@@ -15,7 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoint
-from tailrace.engines.spark.executions.preparation import empty_frame, hold_once, prepare, query_frame, schema_of
+from tailrace.engines.spark.executions.preparation import (
+    PreparedBundle,
+    empty_frame,
+    prepare_bundle,
+    query_frame,
+    schema_of,
+)
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.worker_queries import LogFiles
@@ -24,16 +30,6 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import holds_back, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
-from tailrace.sql.records.selections import FAILED, may_fail
-
-
-@dataclass(frozen=True)
-class PreparedBundle:
-    """A bundle after the definition's steps: the accepted records, the rejected records, and their checkpoints."""
-
-    records: DataFrame
-    rejected: DataFrame | None = None
-    held: tuple[DataFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,13 +117,8 @@ class SparkExecution:
         raise NotImplementedError
 
     def _prepared(self, bundle: DataFrame) -> PreparedBundle:
-        """Run the definition's steps on a bundle."""
-        frame = prepare(bundle, self.pipeline)
-        if not may_fail(self.pipeline):
-            return PreparedBundle(frame)
-        frame, held = hold_once(frame, self.pipeline)
-        good, bad = (frame.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        return PreparedBundle(good.drop(FAILED), bad, held)
+        """Run the definition's steps on a bundle, and separate the rejected records."""
+        return prepare_bundle(bundle, self.pipeline)
 
     def _with_rejected(self, rows: DataFrame, bundle: BundlePartials, clock: Clock) -> DataFrame:
         """Append ledger rows for the bundle's rejected records to `rows`, and return the result."""

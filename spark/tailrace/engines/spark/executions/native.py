@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
 from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.assigned import BOUNDS, assigning_calls
-from tailrace.engines.spark.executions.execution import BundlePartials, PreparedBundle, SparkExecution, SparkResult
+from tailrace.engines.spark.executions.execution import BundlePartials, SparkExecution, SparkResult
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpoint, storage_level
-from tailrace.engines.spark.executions.preparation import query_frame, schema_of
+from tailrace.engines.spark.executions.preparation import PreparedBundle, query_frame, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.arrow_frames import frame_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
-from tailrace.sql.records.selections import FAILED, query_steps, step_query
+from tailrace.sql.records.selections import FAILED, may_fail, query_steps, step_query
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 
 Text = TypeVar("Text", Query, Relation)
@@ -48,19 +49,32 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
     return frame
 
 
-def hold_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Make sure that the steps' Python functions are called only once per record, although two queries read the result.
+@dataclass(frozen=True)
+class PreparedBundle:
+    """A bundle after the definition's steps: the accepted records, the rejected records, and their checkpoints."""
 
-    One query reads the accepted records, and the other query reads the rejected records. Returns the data frame that
-    both queries read, and the frame's checkpoints.
+    records: DataFrame
+    rejected: DataFrame | None = None
+    held: tuple[DataFrame, ...] = ()
 
-    The frame is checkpointed if a step is a Python function. If all steps are in SQL, there is no checkpoint, because
-    each of the two queries then computes only the columns that it needs.
+
+def prepare_bundle(bundle: DataFrame, definition: Ranged) -> PreparedBundle:
+    """Run the definition's steps on a bundle, and separate the rejected records.
+
+    Two queries read the records after the steps: one reads the accepted records, and the other reads the rejected
+    records. If a step is a Python function, the records are checkpointed, so that the function is called only once per
+    record. If all steps are in SQL, there is no checkpoint, because each of the two queries then computes only the
+    columns that it needs.
     """
-    if not any(isinstance(one, Each) for one in definition.each):
-        return frame, ()
-    held = frame.localCheckpoint(eager=False)
-    return held, (held,)
+    frame = prepare(bundle, definition)
+    if not may_fail(definition):
+        return PreparedBundle(frame)
+    held = tuple[DataFrame, ...]()
+    if any(isinstance(one, Each) for one in definition.each):
+        frame = frame.localCheckpoint(eager=False)
+        held = (frame,)
+    good, bad = (frame.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
+    return PreparedBundle(good.drop(FAILED), bad, held)
 
 
 def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:

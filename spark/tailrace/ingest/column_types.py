@@ -1,0 +1,136 @@
+"""The types that a log may declare for its columns, in one table: how each kind of source represents their values.
+
+Each reader looks up a declared type in this table. To add a type, add a row to the table. Two modules contain the code
+for single types that the table cannot express: `judging` builds the SQL with which Spark reads texts and JSON, and
+`framed.column_values` converts the values of Avro and Protobuf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY
+from tailrace.model.base.types import decimal_parts
+
+NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
+"""Names for two types of Parquet columns.
+
+Spark can read no instants of the first type, and only some instants of the second type.
+"""
+
+DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
+"""The patterns of dates (`DAY`), times of day (`CLOCK`) and time zones in ISO 8601."""
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """The scale of a type for instants or dates: numbers since 1970, of the Arrow type `number`.
+
+    `first` and `last` are the range that tables can store: the years 1 to 9999. `of_number` is the SQL function that
+    converts a number to a value of the type.
+    """
+
+    number: pa.DataType
+    of_number: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A type for columns, and the forms of its values in the sources.
+
+    `arrow` is the Arrow type of the column after reading. `plain` is the pattern of the type's values in plain lines of
+    JSON; Arrow reads these values with the type `plain_as` if it is given, and otherwise with `arrow`
+    (`ingest.plain_json`). `json` is the SQL type with which Spark reads a value in JSON; an instant, a date or a
+    decimal is first read with another type, so that no digit is lost. `parquet` are the Arrow types of the Parquet
+    columns that have this type, and `wider_than` are the types of other Parquet columns that the column can hold.
+    `kinds` are the names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`);
+    instants without a unit or without a time zone are not included. `times` is None unless the values are instants or
+    dates.
+    """
+
+    arrow: pa.DataType
+    plain: str
+    json: str
+    plain_as: pa.DataType | None = None
+    parquet: tuple[str, ...] = ()
+    wider_than: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    times: TimeScale | None = None
+
+
+@lru_cache(maxsize=256)
+def column_type(name: str) -> ColumnType:
+    """Look up a type that a log may declare.
+
+    >>> column_type("date").json, column_type("decimal(4,2)").plain
+    ('string', '-?(?:[1-9][0-9]{0,1}|0)(?:\\\\.[0-9]{1,2})?')
+    """
+    parts = decimal_parts(name)
+    if parts is None:
+        return _SIMPLE[name]
+    precision, scale = parts
+    whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
+    plain = rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
+    return ColumnType(pa.decimal128(precision, scale), plain, "variant")
+
+
+def parquet_type(type: pa.DataType) -> str:
+    """Return the name of a Parquet column's type, given the Arrow type with which Arrow reads the column.
+
+    The name is the declared type that the column has, if there is one, and a description otherwise.
+
+    >>> parquet_type(pa.uint16()), parquet_type(pa.timestamp("ns", "UTC")), parquet_type(pa.float32())
+    ('int', 'timestamp in nanoseconds', 'float')
+    """
+    if pa.types.is_dictionary(type):
+        return parquet_type(type.value_type)
+    if pa.types.is_decimal(type):
+        return f"decimal({type.precision},{type.scale})"
+    if pa.types.is_timestamp(type):
+        return _OF_UNIT.get(type.unit, "timestamp") if type.tz else "timestamp without a zone"
+    return next((name for name, one in _SIMPLE.items() if str(type) in one.parquet), str(type))
+
+
+_OF_UNIT = {"ns": NANOS, "ms": MILLIS}
+
+INSTANTS = TimeScale(pa.int64(), "TIMESTAMP_MICROS", BEGINNING, END_OF_TIME)
+"""The scale of instants: microseconds since 1970."""
+
+DAYS = TimeScale(pa.int32(), "DATE_FROM_UNIX_DATE", FIRST_DAY, LAST_DAY)
+"""The scale of dates: days since 1970."""
+
+_SIMPLE = {
+    "string": ColumnType(
+        pa.string(), r'"[^"\\\x00-\x1f]*"', "string", parquet=("string", "large_string", "string_view"),
+        kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
+    ),
+    "boolean": ColumnType(pa.bool_(), "true|false", "boolean", parquet=("bool",), kinds=("boolean",)),
+    "int": ColumnType(
+        pa.int32(), "0|-?[1-9][0-9]{0,8}", "int", kinds=("int",),
+        parquet=("int8", "int16", "int32", "uint8", "uint16"),
+    ),
+    "bigint": ColumnType(
+        pa.int64(), "0|-?[1-9][0-9]{0,17}", "bigint", kinds=("int", "long", "uint32", "uint64"),
+        parquet=("int64", "uint32"), wider_than=("int",),
+    ),
+    "double": ColumnType(
+        pa.float64(), r"(?:0|-?[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?|-0\.[0-9]{0,16}[1-9]", "double",
+        kinds=("int", "long", "uint32", "float", "double"), parquet=("double",), wider_than=("int", "float"),
+    ),
+    "date": ColumnType(
+        pa.date32(), f'"{DAY}"', "string", plain_as=pa.string(), kinds=("date", "text of a date"),
+        parquet=("date32[day]",), times=DAYS,
+    ),
+    "timestamp": ColumnType(
+        pa.timestamp("us", "UTC"), f'"{DAY}[T ]{CLOCK}{ZONE}?"', "string", plain_as=pa.string(),
+        kinds=("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
+        wider_than=(NANOS, MILLIS), times=INSTANTS,
+    ),
+}  # fmt: skip
