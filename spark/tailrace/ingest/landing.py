@@ -19,9 +19,11 @@ from pyspark.sql import functions as F
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.engines.spark.rows.declared_rows import as_live
+from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import go_back
+from tailrace.lake.commit.epoch_properties import FOLDER, READ, TOPIC
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
@@ -108,6 +110,13 @@ class Landing:
     def batch(self) -> int:
         """The number of the last micro-batch that was published in the log."""
         return self.log.head.number("batch")
+
+    @property
+    def position(self) -> dict[str, str]:
+        """The properties of the log's last commit that record up to which position the log's source was read."""
+        properties = self.log.head.properties
+        read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
+        return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}
 
     def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
         """Add a column with the epoch's number to records. The number is read from the view `clock`.

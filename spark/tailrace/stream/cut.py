@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
-from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.ingest.folders.folder_changes import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import LandedCounts, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import FOLDER, OFFSET, READ, TOPIC
+from tailrace.lake.commit.epoch_properties import READ
 from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
@@ -183,8 +182,7 @@ class Cutter:
             bundles = {}
             for name, intake in self.intakes.items():
                 if name not in self.active:
-                    read = self._read(intake.landing)
-                    bundles[name] = intake.without_records(intake.news(), self.epoch + 1, read)
+                    bundles[name] = intake.without_records(intake.news(), self.epoch + 1)
                     continue
                 rows_of = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
@@ -225,33 +223,18 @@ class Cutter:
             at = due() if now > max(intake.progress.now for intake in self.intakes.values()) else None
             if at is None or at > now:
                 return None
-        return Cut(
-            self.epoch + 1,
-            {
-                name: intake.without_records(news[name], self.epoch + 1, self._read(intake.landing))
-                for name, intake in self.intakes.items()
-            },
-        )
+        epoch = self.epoch + 1
+        return Cut(epoch, {name: intake.without_records(news[name], epoch) for name, intake in self.intakes.items()})
 
     def align(self) -> None:
         """Add an epoch without records to each log that is behind, so that all logs have the last epoch."""
         epoch = self.epoch
         for intake in self.intakes.values():
             if intake.landing.epoch < epoch:
-                bundle = intake.without_records(intake.news(), epoch, self._read(intake.landing))
+                bundle = intake.without_records(intake.news(), epoch)
                 intake.landing.take_back_rejected()
                 intake.landing.write(bundle.stamped, bundle.properties)
                 intake.landing.publish()
-
-    def _read(self, landing: Landing) -> dict[str, str]:
-        """Return the properties of a log's last commit that record up to which position the log's source was read."""
-        properties = landing.log.head.properties
-        read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
-        return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}
-
-    def read_up_to(self, log: str) -> str:
-        """Return the offset up to which a log's source was read, according to the log's last commit."""
-        return self._read(self.landings[log])[OFFSET]
 
     def land(self, cut: Cut) -> dict[str, LandedCounts]:
         """Write an epoch to all logs, and then publish the epoch in one log after the other.

@@ -353,12 +353,13 @@ class Intake:
         silent = self.shared and progress.all_idle != self.progress.all_idle
         return News(progress, entries, bool(entries.signals) or moved or silent)
 
-    def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
+    def without_records(self, news: News, epoch: int) -> Bundle:
         """Build an epoch without records from the result of `news`.
 
-        The commit of the epoch repeats `read`, the position up to which the source has already been read.
+        The commit of the epoch repeats the position up to which the source has already been read.
         """
-        self._latest, self.progress, self._blank = Portion(epoch, read), news.progress, BlankLines()
+        self._latest, self.progress = Portion(epoch, self.landing.position), news.progress
+        self._blank = BlankLines()
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
         return self._of_rows(self._latest, self._nothing, news.entries)

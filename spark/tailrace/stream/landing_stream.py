@@ -37,6 +37,7 @@ from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import widen
+from tailrace.lake.commit.epoch_properties import OFFSET
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import chain
@@ -288,7 +289,7 @@ class Stream:
         self._query_id = self._query_id or self.checkpoint.query
         offsets = dict(zip(self.cutter.active, self.checkpoint.offsets(batch_id), strict=True))
         files = {
-            name: self.checkpoint.files(place, self.cutter.read_up_to(name), offsets[name])
+            name: self.checkpoint.files(place, self.cutter.landings[name].position[OFFSET], offsets[name])
             for place, name in enumerate(self.cutter.active)
             if isinstance(self.sources[name], Files)
         }

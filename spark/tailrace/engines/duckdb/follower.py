@@ -15,10 +15,7 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import TimestamptzType
 
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.bundles import register
@@ -28,6 +25,7 @@ from tailrace.engines.duckdb.database.written_rows import some_at_once
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import equal
@@ -163,7 +161,8 @@ class ProcessFollower(AnswersFollowing):
     def _touched(self, table: Table, changed: Relation) -> list[FileScanTask]:
         """Find the files of answers whose range of window ends contains the end of a changed window."""
         tasks = list(table.scan().plan_files())
-        spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
+        end = table.schema().find_field("window_end")
+        spans = [(place, *(bounds([task.file], end) or (None, None))) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
         rows = [dict(zip(columns, span, strict=True)) for span in spans]
         with register(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
@@ -216,15 +215,3 @@ def _cut(rows: pa.Table) -> int | None:
     if differs >= 0:
         return int(ROWS_A_FILE + differs)
     return rows.num_rows if rows.num_rows >= MOST_ALIKE else None
-
-
-def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
-    """Return the lowest and the highest window end in a file, in microseconds, from the file's statistics.
-
-    Returns `(None, None)` if the statistics lack the window ends.
-    """
-    number = table.schema().find_field("window_end").field_id
-    low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
-    if low is None or high is None:
-        return None, None
-    return int(from_bytes(TimestamptzType(), low)), int(from_bytes(TimestamptzType(), high))
