@@ -250,12 +250,8 @@ class _Total(Combiner):
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         if type is not None and not is_exact_number(type):
-            yield Fault(
-                f"{path}.column",
-                f"{self.column}: {type}",
-                "an integer or decimal column",
-                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
-            )
+            remedy = "declare it for example decimal(18,6) in the log, so that its total is exact in any order"
+            yield Fault(f"{path}.column", f"{self.column}: {type}", "an integer or decimal column", remedy)
 
 
 @dataclass(frozen=True)

@@ -623,29 +623,19 @@ def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
     yield from faults
     if faults:
         return
-    lateness = timedelta(microseconds=pipeline.lateness)
     if not pipeline.when.finishes or pipeline.finishing != "refuse":
         return
+    otherwise, late_part = 'or set finishing="close" if that is meant', "AfterWatermark(late=AfterCount(1))"
     if not pipeline.when.finishes_only_on_time:
+        expected = "a trigger that goes on for as long as records may come"
+        remedy = f"records after its last pane would be too late: put it in Repeat(...), {otherwise}"
+        yield Fault("when", pipeline.when, expected, remedy)
+    elif late is None and pipeline.lateness > 0 and log.takes_back:
+        corrects = f"{log.name} corrects what it gave for {length(pipeline.lateness)}"
         yield Fault(
-            "when",
-            pipeline.when,
-            "a trigger that goes on for as long as records may come",
-            "records after its last pane would be too late: put it in Repeat(...), or set "
-            'finishing="close" if that is meant',
+            "when", pipeline.when, f"a trigger with a late part, for {corrects}", f"write for example {late_part}"
         )
-    elif late is None and lateness > timedelta(0) and log.takes_back:
-        yield Fault(
-            "when",
-            pipeline.when,
-            f"a trigger with a late part, for {log.name} corrects what it gave for {length(pipeline.lateness)}",
-            "write for example AfterWatermark(late=AfterCount(1))",
-        )
-    elif lateness > timedelta(0):
-        yield Fault(
-            "allowed_lateness",
-            str(late),
-            "a trigger with a late part, or no lateness",
-            "late records would be accepted by the window and lost by its trigger: write "
-            'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
-        )
+    elif pipeline.lateness > 0:
+        lost = "late records would be accepted by the window and lost by its trigger"
+        expected = "a trigger with a late part, or no lateness"
+        yield Fault("allowed_lateness", str(late), expected, f"{lost}: write {late_part}, {otherwise}")

@@ -123,12 +123,8 @@ class Sequence(Many):
     def own_faults(self, path: str) -> Iterable[Fault]:
         for place, part in enumerate(self.parts[:-1]):
             if not part.finishes:
-                yield Fault(
-                    f"{path}[{place + 1}]",
-                    self.parts[place + 1],
-                    "a trigger that gets its turn",
-                    f"it can never fire, for {part!r} before it never ends: put an Until around that one",
-                )
+                remedy = f"it can never fire, for {part!r} before it never ends: put an Until around that one"
+                yield Fault(f"{path}[{place + 1}]", self.parts[place + 1], "a trigger that gets its turn", remedy)
 
 
 @dataclass(frozen=True)
@@ -165,13 +161,9 @@ class Repeat(Composite):
 
     def own_faults(self, path: str) -> Iterable[Fault]:
         if self.part.finishes and self.part.fires_on_nothing:
-            yield Fault(
-                path,
-                self,
-                "a trigger that waits for records",
-                "it would be on time again and again with nothing new: leave out Repeat, or write "
-                "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
-            )
+            restless = "it would be on time again and again with nothing new"
+            remedy = f"{restless}: leave out Repeat, or write Sequence(AtWatermark(), Repeat(AfterCount(1)))"
+            yield Fault(path, self, "a trigger that waits for records", remedy)
 
 
 @dataclass(frozen=True)
@@ -288,12 +280,9 @@ class Until(Composite):
 
     def own_faults(self, path: str) -> Iterable[Fault]:
         if not self.stop.finishes:
-            yield Fault(
-                f"{path}.stop",
-                self.stop,
-                "a trigger that is done at some time",
-                "it would fire but never end the other: write what ends it without Repeat, for example AtWatermark()",
-            )
+            example = "write what ends it without Repeat, for example AtWatermark()"
+            remedy = f"it would fire but never end the other: {example}"
+            yield Fault(f"{path}.stop", self.stop, "a trigger that is done at some time", remedy)
 
 
 def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
