@@ -7,8 +7,10 @@ check raises an unexpected error, this error is also reported as a fault, and th
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
 from tailrace.model.base.errors import RemedyError, line_of
@@ -38,6 +40,18 @@ class UnseenError(WrongError):
 
     `found` is the reason why the check was skipped, and `mend` says what to do so that the check can be made.
     """
+
+
+_FAULTS = tomllib.loads(files(__package__).joinpath("faults.toml").read_text("utf-8"))
+
+
+def fault(name: str, remedy: str = "", **values: object) -> WrongError:
+    """Create the error for a fault in `faults.toml`, with these values for its placeholders.
+
+    If `remedy` is not empty, it takes the place of the fault's usual remedy.
+    """
+    found, mend = (_FAULTS[name][part].format(**values) for part in ("found", "mend"))
+    return WrongError(found, remedy or mend)
 
 
 def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from tailrace.doctor.findings import UnseenError, WrongError, permission_advice
+from tailrace.doctor.findings import UnseenError, fault, permission_advice
 from tailrace.lake.catalog.backends import catalog_kind, open_catalog
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.sqlite import changing_catalog
@@ -37,10 +37,9 @@ LITTLE = 10**9
 def check_folder(settings: Settings) -> str:
     """Check that the warehouse's folder is writable and has enough free space; return a text with the free space."""
     place = Path(settings.warehouse)
-    another = "set TAILRACE_WAREHOUSE to a folder that may be written"
     there = next(one for one in (place, *place.parents) if one.exists())
     if not there.is_dir():
-        raise WrongError(f"{there} is a file, where a folder was expected", another)
+        raise fault("file-for-folder", folder=there)
     try:
         if there == place:
             with tempfile.TemporaryFile(dir=place) as file:
@@ -52,13 +51,10 @@ def check_folder(settings: Settings) -> str:
             with tempfile.TemporaryDirectory(dir=there, prefix=".tailrace-doctor-"):
                 pass
     except OSError as error:
-        raise WrongError(
-            f"{there} cannot be written ({error.strerror})",
-            f"let who runs this write there (chown, chmod), or {another}",
-        ) from error
+        raise fault("barred-folder", folder=there, why=error.strerror) from error
     free = shutil.disk_usage(there).free
     if free < LITTLE:
-        raise WrongError(f"{there} has {free / 1e6:,.0f} MB free", f"make room (`tailrace maintain`), or {another}")
+        raise fault("full-folder", folder=there, free=free / 1e6)
     access = "can be written" if there == place else "is not there yet, and can be made"
     return f"{place} {access}, {free / 1e9:,.0f} GB free"
 
@@ -79,34 +75,22 @@ def check_catalog(settings: Settings) -> str:
     except (LakeError, UnseenError):
         raise
     except Exception as error:
-        raise WrongError(
-            f"{there.label} cannot be opened ({line_of(error)})",
-            permission_advice(error)
-            or "check that it is a catalog of Iceberg, that it runs and that it may be used "
-            "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
-        ) from error
+        advice = permission_advice(error)
+        raise fault("closed-catalog", advice, catalog=there.label, why=line_of(error)) from error
     return f"{there.label}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
 
 
 def check_times(settings: Settings) -> str:
     """Check that this machine's clock is plausible, and that each table's commit times are in order and in the past."""
     if now_milliseconds() < EARLIEST:
-        raise WrongError("this machine's clock is years behind", "put it right")
+        raise fault("old-clock")
     lake = Lake(settings, looks=True)
     if not lake.exists:
         raise UnseenError("there is no table yet", "the first stream makes them")
     tables = lake.tables
     if wrong := wrong_times(lake, tables):
-        raise WrongError(
-            "; ".join(map(str, wrong)),
-            (
-                "put this machine's clock right if it is behind; else `tailrace maintain DEFINITION` puts the times "
-                "right"
-                if can_mend(lake)
-                else SERVED
-            )
-            + ": till then Spark, Trino and all that uses Iceberg of Java may refuse these tables",
-        )
+        name = "odd-times" if can_mend(lake) else "odd-served-times"
+        raise fault(name, times="; ".join(map(str, wrong)), served=SERVED)
     return f"the commits of {len(tables)} {'table' if len(tables) == 1 else 'tables'} are dated in order"
 
 
@@ -132,17 +116,8 @@ def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
             _drop_scratch(ours, name, sweep)
     if refused and len(snapshots) == 1:
         return "a commit that was overtaken by another is refused"
-    named = catalog_kind(settings).label
-    if refused:
-        raise WrongError(
-            f"{named} refused a commit, and has it all the same", "use another catalog (TAILRACE_CATALOG_URI)"
-        )
-    raise WrongError(
-        f"{named} takes a commit that another has overtaken, and loses the other in silence: it does not compare "
-        "what it swaps (Glue compares the VersionId that UpdateTable brings)",
-        "use another catalog (TAILRACE_CATALOG_URI): with this one two writers lose records and answers. "
-        "A server that only looks like Glue has to compare VersionId",
-    )
+    broken = "kept-refused-commit" if refused else "lost-commit"
+    raise fault(broken, catalog=catalog_kind(settings).label)
 
 
 def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
@@ -186,10 +161,8 @@ def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
     except NoSuchTableError:
         return
     except Exception as error:
-        raise WrongError(
-            f"the table {lake.settings.namespace}.{name}, made to try commits, cannot be dropped ({line_of(error)})",
-            permission_advice(error) or "drop it by hand",
-        ) from error
+        table_name, advice = f"{lake.settings.namespace}.{name}", permission_advice(error)
+        raise fault("left-table", advice, table=table_name, why=line_of(error)) from error
     sweep(table.location())
 
 

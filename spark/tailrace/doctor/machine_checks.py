@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from tailrace.doctor.findings import Finding, UnseenError, WrongError, run_check
+from tailrace.doctor.findings import Finding, UnseenError, fault, run_check
 from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
 from tailrace.toolchain import missing_jars, pinned_jars, require_java
@@ -53,10 +53,7 @@ def check_brokers(settings: Settings) -> str:
         except (OSError, OverflowError) as error:
             deaf.append(f"{broker} ({error})")
     if deaf:
-        raise WrongError(
-            f"no connection to {', '.join(deaf)}",
-            "start the broker, let its security group or firewall through, or correct TAILRACE_KAFKA_BOOTSTRAP",
-        )
+        raise fault("silent-brokers", brokers=", ".join(deaf))
     return f"{settings.kafka_bootstrap} can be reached (asked nothing: that needs the topic's own credentials)"
 
 
@@ -86,10 +83,8 @@ def _jars(settings: Settings) -> str:
     lacking = missing_jars(settings.jars, groups)
     if lacking:
         flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
-        raise WrongError(
-            f"missing from {settings.jars}, or not the pinned ones: {', '.join(jar.file for jar in lacking)}",
-            f"`python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them",
-        )
+        jars = ", ".join(jar.file for jar in lacking)
+        raise fault("missing-jars", folder=settings.jars, jars=jars, flags=flags)
     count = sum(len(pinned_jars(group)) for group in groups)
     return f"{count} jars of {', '.join(groups)} in {settings.jars}, as pinned"
 
@@ -124,5 +119,5 @@ def _package(name: str) -> str:
     if pin is None:
         raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
     if present != pin:
-        raise WrongError(f"{present}, the project pins {pin}", f"`uv pip install {name}=={pin}`, or `make setup`")
+        raise fault("other-package", version=present, pinned=pin, package=name)
     return f"{present}, as pinned"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import re
+import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.resources import files
 from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
@@ -29,7 +31,7 @@ class MachineError(TailraceError, OSError):
 _SAID = DamagedError | CatalogError | FencedError | MovedError | MachineError
 """The errors that need no diagnosis, because their messages already state what happened and how to correct it."""
 
-_SAFE = "nothing that was published is lost"
+_TEXTS: dict[str, str] = tomllib.loads(files(__package__).joinpath("diagnosis.toml").read_text("utf-8"))
 
 _FULL = re.compile(r"no space left on device|disk is full|disk quota exceeded|not enough space", re.IGNORECASE)
 _BARRED = re.compile(
@@ -48,26 +50,21 @@ def diagnose(error: BaseException, settings: Settings | None) -> TailraceError |
     """
     chain = list(_chain(error))
     texts = [text for one in chain for text in _texts(one)]
-    for numbers, words, say in (
-        ((errno.ENOSPC, errno.EDQUOT), _FULL, _full),
-        ((errno.EROFS, errno.EACCES, errno.EPERM), _BARRED, _barred),
+    for cause, numbers, words in (
+        ("full", (errno.ENOSPC, errno.EDQUOT), _FULL),
+        ("barred", (errno.EROFS, errno.EACCES, errno.EPERM), _BARRED),
     ):
         for one in chain:
             text = next(iter(_texts(one)), "")
             if (isinstance(one, OSError) and one.errno in numbers) or words.search(text):
-                return say(text, _place(one, text), settings)
+                lake = "the lake" if settings is None else str(settings.warehouse)
+                return MachineError(_TEXTS[cause].format(place=_place(one, text) or lake, line=_line(text)))
     if (said := next(filter(None, map(explain_refusal, texts)), None)) is not None:
         return LakeError(said)
     if any(isinstance(one, MemoryError) for one in chain) or any(map(_NO_MEMORY.search, texts)):
-        return MachineError(
-            f"there is not enough memory ({_line(texts[0])}); {_SAFE}: give Spark's JVM more (TAILRACE_DRIVER_MEMORY), "
-            "DuckDB less (TAILRACE_MEMORY), or read less at once (--per-epoch, a shorter range)"
-        )
+        return MachineError(_TEXTS["memory"].format(line=_line(texts[0])))
     if any(map(_of_a_dead_jvm, chain)):
-        return MachineError(
-            f"Spark's JVM has ended ({_line(texts[0])}); {_SAFE}: somebody or the machine's lack of memory killed it "
-            "(`dmesg` says so; TAILRACE_DRIVER_MEMORY bounds its heap); run this again, which goes on where it was"
-        )
+        return MachineError(_TEXTS["ended"].format(line=_line(texts[0])))
     return None if settings is None else _damaged(settings)
 
 
@@ -97,25 +94,6 @@ def _damaged(settings: Settings) -> DamagedError | None:
             one, *more = found
             return DamagedError(f"the {one.kind} of table {one.table}", one.file, one.found, len(more))
     return None
-
-
-def _full(text: str, place: str, settings: Settings | None) -> MachineError:
-    return MachineError(
-        f"the disk of {place or _lake(settings)} is full ({_line(text)}); {_SAFE}: make room there "
-        "(`tailrace maintain` removes what no snapshot needs), or name another place (TAILRACE_WAREHOUSE, "
-        "TAILRACE_SCRATCH); then run this again, which goes on where it was"
-    )
-
-
-def _barred(text: str, place: str, settings: Settings | None) -> MachineError:
-    return MachineError(
-        f"{place or _lake(settings)} cannot be used as is needed ({_line(text)}); {_SAFE}: let who runs this read and "
-        "write there (chown, chmod, a policy of the bucket), or name another place"
-    )
-
-
-def _lake(settings: Settings | None) -> str:
-    return "the lake" if settings is None else str(settings.warehouse)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
