@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.read.late_records import window_of
 from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.lake.schema.filters import after, among, equal, every, up_to
 from tailrace.lake.schema.lake_errors import LakeError
@@ -157,15 +158,11 @@ def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
     return (pane.version, not pane.retraction, pane.window)
 
 
-def _window(row: Mapping[str, Any]) -> Window:
-    return Window(instant(row["window_start"]), instant(row["window_end"]))
-
-
 def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
     """Create a pane from a row of the ledger; the row must have the columns of a pane and of the results."""
     values = _said({name: row.get(name) for name in pipeline.answer_columns})
     return LedgerPane(
-        window=_window(row),
+        window=window_of(row),
         version=Version(row["generation"], row["epoch"], row["pane_index"]),
         timing=row["timing"],
         retraction=row["retraction"],
@@ -190,7 +187,7 @@ def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def ledger_late(row: Mapping[str, Any]) -> LedgerLate:
     """Create a late record from a row of the ledger."""
     return LedgerLate(
-        window=_window(row),
+        window=window_of(row),
         event_time=instant(row["event_time"]),
         epoch=row["epoch"],
         behind=row["behind"],

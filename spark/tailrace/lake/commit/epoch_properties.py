@@ -138,11 +138,8 @@ def clock_properties(clock: Clock) -> dict[str, str]:
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
     """
-    properties = {
-        "epoch": str(clock.epoch),
-        **dict(zip(CLOCK, map(str, (clock.watermark, clock.processing_time)), strict=True)),
-    }
-    return {**properties, NAMES: ",".join(clock.signals)} if clock.signals else properties
+    numbers = {name: str(getattr(clock, name)) for name in ("epoch", *CLOCK)}
+    return {**numbers, NAMES: ",".join(clock.signals)} if clock.signals else numbers
 
 
 def epoch_commits(lake: Lake, table: str) -> dict[int, EpochCommit]:

@@ -162,17 +162,18 @@ def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) 
         by_key.setdefault(key, []).append(group)
     held = _answers(lake, pipeline, by_key) if pipeline.where.merges else {}
     for key, own in by_key.items():
-        windows = {_window(group) for group in own}
+        windows = {window_of(group) for group in own}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
             # The session of a late record is merged with all sessions that this session overlaps.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for row in own:
-            yield LateSpan(spans[_window(row)], row["epoch"], row["count_all"], row["behind_max"])
+            yield LateSpan(spans[window_of(row)], row["epoch"], row["count_all"], row["behind_max"])
 
 
-def _window(row: Mapping[str, Any]) -> Window:
+def window_of(row: Mapping[str, Any]) -> Window:
+    """Return the window of a row with the columns `window_start` and `window_end`."""
     return Window(instant(row["window_start"]), instant(row["window_end"]))
 
 
@@ -181,7 +182,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
     All windows in the time from the start of the first late window to the end of the last late window are considered.
     """
-    windows = [_window(row) for rows in late.values() for row in rows]
+    windows = [window_of(row) for rows in late.values() for row in rows]
     if not windows:
         return {}
     table, of = answers_source(lake, pipeline)
@@ -201,7 +202,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
                 # The last pane of a window shows whether the window has an answer. If a retraction and a pane have the
                 # same version, the pane counts as the later row.
                 version = (*(row[name] for name in VERSION), not row.get("retraction"))
-                place = key, _window(row)
+                place = key, window_of(row)
                 latest[place] = max(version, latest.get(place, version))
     answered: dict[Key, set[Window]] = {}
     for (key, window), version in latest.items():
