@@ -110,14 +110,10 @@ def change(before: Parts | None, after: Parts) -> Change:
         return Change.NOTHING
     if different - FIRING - {FOLLOWS, "what"}:
         return Change.BREAKING
-    if "what" in different and not _only_more(before, after):
+    # If `what` differs, every earlier result must still be defined as before.
+    if "what" in different and not dict(before["what"]).items() <= dict(after["what"]).items():
         return Change.BREAKING
     return Change.NEW_COLUMNS if different == {"what"} else Change.FIRES
-
-
-def _only_more(before: Parts, after: Parts) -> bool:
-    """Return True if every result in `before` is defined identically in `after`."""
-    return dict(before["what"]).items() <= dict(after["what"]).items()
 
 
 def _plain(value: Any) -> Any:

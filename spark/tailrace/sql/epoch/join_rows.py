@@ -277,7 +277,7 @@ def epoch_rows(
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
     """Return the query for an epoch's ledger rows, from the rows that the epoch outputs or retracts (`given_rows`)."""
     own = production_columns(clock, generation, "retraction")
-    return Query(f"SELECT {_row(join, own | _carried(join))} FROM ({rows})")
+    return Query(f"SELECT {select_list(row_types(join), own | _carried(join))} FROM ({rows})")
 
 
 def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int) -> Query:
@@ -294,7 +294,7 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
         "behind": f"{watermark}L - _at",
     }
     taken = {name: quoted(name) for name in join.taken(side)}
-    return Query(f"SELECT {_row(join, taken | windows | own | place)} FROM {late}")
+    return Query(f"SELECT {select_list(row_types(join), taken | windows | own | place)} FROM {late}")
 
 
 def set_aside_of(join: Join, records: Relation) -> Query:
@@ -388,7 +388,3 @@ def _items(join: Join, there: Mapping[str, str], at: str) -> str:
 def _carried(join: Join) -> dict[str, str]:
     places = {name: name for side in SIDES for name in JOIN_PLACE[side]}
     return {name: quoted(name) for name in join.results} | places | {PANE_TIME: "TIMESTAMP_MICROS(_at)"}
-
-
-def _row(join: Join, values: Mapping[str, str]) -> str:
-    return select_list(row_types(join), values)

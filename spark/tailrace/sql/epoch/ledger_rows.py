@@ -76,7 +76,7 @@ class Rows:
         window.
         """
         inlined = f"SELECT {join_items(key_names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
-        return Query(f"SELECT {self._ordered()} FROM ({inlined})")
+        return Query(f"SELECT {join_items([quoted(name) for name in self.types])} FROM ({inlined})")
 
     def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
         """Return the query for ledger rows with the given values: one for each row of `rows` that meets `holds`."""
@@ -309,6 +309,3 @@ class Rows:
         """
         values = {**_window_row(PARTIAL, of="_old."), "generation": "_old.generation", "gone": "true"}
         return f"TRANSFORM(absorbed, _old -> {self._struct(values)})"
-
-    def _ordered(self) -> str:
-        return ", ".join(quoted(name) for name in self.types)

@@ -38,8 +38,7 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
     for name, combiner in pipeline.combiners.items():
         value = None if combiner.column is None else quoted(combiner.column)
         type_ = pipeline.type_of(combiner)
-        at = f"UNIX_MICROS({quoted(pipeline.log.event_time)})"
-        terms = combiner.lift(o, seen(o, combiner, value, at), type_)
+        terms = combiner.lift(o, seen(o, combiner, value, _at(pipeline)), type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
             terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))
@@ -50,7 +49,7 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
     if later:
         items.append(f"CAST({SIGN} AS bigint) AS `{NET}`")
     if pipeline.stamp is not None:
-        items.append(f"UNIX_MICROS({quoted(pipeline.log.event_time)}) AS {quoted(pipeline.stamp)}")
+        items.append(f"{_at(pipeline)} AS {quoted(pipeline.stamp)}")
     return items
 
 
@@ -65,7 +64,7 @@ def window_rows(pipeline: Pipeline, source: Relation) -> Query:
     carried = join_items(key_names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
     native = NATIVE.get(type(where))
     more = [] if native else [WINDOWS]
-    records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
+    records = _lifted_records(pipeline, source, _at(pipeline), [*places, *more])
     if native is None:
         return _own_windows(carried, records)
     return _cut(pipeline, carried, native(where, carried, records))
@@ -97,7 +96,7 @@ def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
     """
     where = pipeline.where
     assert isinstance(where, Sliding)
-    at, slice_ = f"UNIX_MICROS({_at(pipeline)})", gcd(duration(where.size), duration(where.every))
+    at, slice_ = _at(pipeline), gcd(duration(where.size), duration(where.every))
     return _lifted_records(pipeline, source, f"{at} - PMOD({at} - {duration(where.offset)}L, {slice_}L)", [])
 
 
@@ -123,7 +122,8 @@ def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
 
 
 def _at(pipeline: Pipeline) -> str:
-    return quoted(pipeline.log.event_time)
+    """Return the SQL expression for a record's event time in microseconds."""
+    return f"UNIX_MICROS({quoted(pipeline.log.event_time)})"
 
 
 def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[str]) -> Query:

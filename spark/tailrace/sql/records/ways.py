@@ -47,13 +47,9 @@ def reasons_for_python(pipeline: Pipeline) -> list[str]:
     built-in kind counts as custom.
     """
     found = []
-    if _own_windows(pipeline):
+    if pipeline.own_windows:
         found.append(f"where: {type(pipeline.where).__name__} is a custom windowing")
     return found + _own_combiners(pipeline)
-
-
-def _own_windows(pipeline: Pipeline) -> bool:
-    return pipeline.own_windows
 
 
 def _own_combiners(pipeline: Pipeline) -> list[str]:
