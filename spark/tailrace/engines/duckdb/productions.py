@@ -91,28 +91,20 @@ class MapExecution(Stepping):
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """Compute the rows that an epoch writes to the ledger, including the rows of rejected records."""
-        if (own := self._stepped) is not None:
-            # To find the rejected records, read only the columns on which the rejection depends. So no other columns
+        if (own := self._stepped) is None:
+            taken, good = self._prepared(bundle), self._names["bundle"]
+            records, others, bad = taken.records, taken.rejected, good
+        elif may_fail(self.map):
+            # Only the columns that decide about rejection are read to find the rejected records, so no other columns
             # are copied.
-            good, bad = (accepted_records(own), bracketed(rejected_records(own))) if may_fail(self.map) else (own, None)
-            return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)
-        taken, name = self._prepared(bundle), self._names["bundle"]
-        return self._made(taken.records, name, taken.rejected, name, clock, generation)
-
-    def _made(
-        self, records: pa.Table, good: Relation, others: pa.Table | None, bad: Relation | None, clock: Clock,
-        generation: int,
-    ) -> pa.Table:  # fmt: skip
-        """Compute the ledger rows of accepted and of rejected records.
-
-        `good` selects the accepted records from the table `records`. `bad` selects the rejected records from the table
-        `others`.
-        """
-        made = self._queried(records, in_duckdb_once(map_rows.of_epoch(self.map, good, clock, generation)))
-        if others is None or bad is None:
-            return self._typed(made)
-        gone = self._queried(others, in_duckdb_once(map_rows.of_rejected(self.map, bad, clock)))
-        return pa.concat_tables([self._typed(made), self._typed(gone)])
+            records = others = bundle
+            good, bad = accepted_records(own), bracketed(rejected_records(own))
+        else:
+            records, others, good, bad = bundle, None, own, own
+        texts = [(records, map_rows.of_epoch(self.map, good, clock, generation))]
+        if others is not None:
+            texts.append((others, map_rows.of_rejected(self.map, bad, clock)))
+        return pa.concat_tables([self._typed(self._queried(table, in_duckdb_once(text))) for table, text in texts])
 
 
 class DuckMap(DuckProducer, MapSide[pa.Table]):

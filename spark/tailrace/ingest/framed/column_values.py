@@ -32,81 +32,6 @@ an item of a list, and an item takes a hundred times as much memory as a byte.
 """
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The kind of a field's values: a readable name, the Arrow type of raw values, and a decimal's precision and scale.
-
-    `spells` is true for a text field if the format has no decimals; the field's texts may then represent decimals.
-    """
-
-    name: str
-    raw: pa.DataType
-    parts: tuple[int, int] | None = None
-    spells: bool = False
-
-    def __str__(self) -> str:
-        return self.name if self.parts is None else f"{self.name}({self.parts[0]},{self.parts[1]})"
-
-
-NULL = Kind("null", pa.null())
-BOOLEAN = Kind("boolean", pa.bool_())
-INT = Kind("int", pa.int32())
-LONG = Kind("long", pa.int64())
-UNSIGNED_INT = Kind("uint32", pa.uint32())
-UNSIGNED_LONG = Kind("uint64", pa.uint64())
-FLOAT = Kind("float", pa.float32())
-DOUBLE = Kind("double", pa.float64())
-STRING = Kind("string", pa.string())
-BYTES = Kind("bytes", pa.binary())
-UUID = Kind("uuid", pa.binary(16))
-DATE = Kind("date", pa.int32())
-SECONDS = Kind("timestamp-seconds", pa.int64())
-MILLIS = Kind("timestamp-millis", pa.int64())
-MICROS = Kind("timestamp-micros", pa.int64())
-NANOS = Kind("timestamp-nanos", pa.int64())
-TIME_MILLIS = Kind("time-millis", pa.int32())
-TIME_MICROS = Kind("time-micros", pa.int64())
-TEXT = Kind("string", pa.string(), spells=True)
-
-
-INSTANT_TEXT = Kind("text of an instant", pa.string())
-DATE_TEXT = Kind("text of a date", pa.string())
-
-
-INSTANTS: Mapping[str, Kind] = {
-    "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
-}  # fmt: skip
-"""The kind of whole numbers that represent instants, for each unit that a log may declare (`instants=`)."""
-
-
-def as_instants(kind: Kind, unit: str | None) -> Kind:
-    """Return the kind for a timestamp column. Whole numbers are taken as instants in the unit that the log declares."""
-    whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
-    return INSTANTS[unit] if whole and unit is not None else kind
-
-
-def decimal_kind(precision: int, scale: int) -> Kind:
-    """Return the kind of decimals whose unscaled value is stored as bytes, as in Avro."""
-    return Kind("decimal", pa.binary(), (precision, scale))
-
-
-def can_hold(kind: Kind, declared: str) -> bool:
-    """Return True if a column of the declared type can hold at least some values of this kind."""
-    if kind == NULL or kind.name in column_type(declared).kinds:
-        return True
-    parts = decimal_parts(declared)
-    if parts is None:
-        return False
-    whole = parts[0] - parts[1]
-    if kind.parts is not None:
-        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
-    return kind.spells or whole >= _DIGITS.get(kind.name, 100)
-
-
-_DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
-"""The maximum number of decimal digits of each kind of whole numbers."""
-
-
 def without_head(values: pa.Array, start: int) -> pa.Array:
     """Return the values without their first `start` bytes."""
     # The end must be passed explicitly: otherwise, Arrow 26 computes a wrong end and fails for short values.
@@ -173,17 +98,11 @@ def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, 
     if kind == NULL:
         return pa.nulls(len(values), type), {}
     reader = BulkReader(
-        partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), pa.nulls(1, type),
+        partial(kind.convert, kind=kind, type=type), (pa.ArrowInvalid, ValueError), pa.nulls(1, type),
         lambda value, error: f"{name} = {str(value)[:100]} is not a {declared}",
     )  # fmt: skip
     misfits = Misfits()
     return pa.concat_arrays([pa.array([], type), *reader.parts(values, misfits)]), misfits
-
-
-def _converter(kind: Kind) -> Callable[..., pa.Array]:
-    if kind.parts is not None:
-        return _decimals
-    return _decimal_texts if kind.spells else _CONVERTERS.get(kind.name, _cast)
 
 
 def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
@@ -274,13 +193,74 @@ def _require(values: pa.Array, pattern: str) -> None:
 
 _DAY = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 
-_CONVERTERS: dict[str, Callable[..., pa.Array]] = {
-    "text of an instant": _instants_of_text,
-    "text of a date": _dates_of_text,
-    "timestamp-seconds": _micros,
-    "timestamp-millis": _micros,
-    "timestamp-nanos": _from_nanos,
-    "time-millis": _times,
-    "time-micros": _times,
-    "uuid": _uuids,
-}
+
+@dataclass(frozen=True)
+class Kind:
+    """The kind of a field's values: a readable name, and the Arrow type of raw values.
+
+    `convert` converts raw values to a column's type. `parts` are the precision and the scale of a decimal. `spells` is
+    true for a text field if the format has no decimals; the field's texts may then represent decimals. `digits` is the
+    maximum number of decimal digits of a whole number.
+    """
+
+    name: str
+    raw: pa.DataType
+    convert: Callable[..., pa.Array] = _cast
+    parts: tuple[int, int] | None = None
+    spells: bool = False
+    digits: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.parts is None else f"{self.name}({self.parts[0]},{self.parts[1]})"
+
+
+NULL = Kind("null", pa.null())
+BOOLEAN = Kind("boolean", pa.bool_())
+INT = Kind("int", pa.int32(), digits=10)
+LONG = Kind("long", pa.int64(), digits=19)
+UNSIGNED_INT = Kind("uint32", pa.uint32(), digits=10)
+UNSIGNED_LONG = Kind("uint64", pa.uint64(), digits=20)
+FLOAT = Kind("float", pa.float32())
+DOUBLE = Kind("double", pa.float64())
+STRING = Kind("string", pa.string())
+BYTES = Kind("bytes", pa.binary())
+UUID = Kind("uuid", pa.binary(16), _uuids)
+DATE = Kind("date", pa.int32())
+SECONDS = Kind("timestamp-seconds", pa.int64(), _micros)
+MILLIS = Kind("timestamp-millis", pa.int64(), _micros)
+MICROS = Kind("timestamp-micros", pa.int64())
+NANOS = Kind("timestamp-nanos", pa.int64(), _from_nanos)
+TIME_MILLIS = Kind("time-millis", pa.int32(), _times)
+TIME_MICROS = Kind("time-micros", pa.int64(), _times)
+TEXT = Kind("string", pa.string(), _decimal_texts, spells=True)
+INSTANT_TEXT = Kind("text of an instant", pa.string(), _instants_of_text)
+DATE_TEXT = Kind("text of a date", pa.string(), _dates_of_text)
+
+INSTANTS: Mapping[str, Kind] = {
+    "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
+}  # fmt: skip
+"""The kind of whole numbers that represent instants, for each unit that a log may declare (`instants=`)."""
+
+
+def as_instants(kind: Kind, unit: str | None) -> Kind:
+    """Return the kind for a timestamp column. Whole numbers are taken as instants in the unit that the log declares."""
+    whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
+    return INSTANTS[unit] if whole and unit is not None else kind
+
+
+def decimal_kind(precision: int, scale: int) -> Kind:
+    """Return the kind of decimals whose unscaled value is stored as bytes, as in Avro."""
+    return Kind("decimal", pa.binary(), _decimals, (precision, scale))
+
+
+def can_hold(kind: Kind, declared: str) -> bool:
+    """Return True if a column of the declared type can hold at least some values of this kind."""
+    if kind == NULL or kind.name in column_type(declared).kinds:
+        return True
+    parts = decimal_parts(declared)
+    if parts is None:
+        return False
+    whole = parts[0] - parts[1]
+    if kind.parts is not None:
+        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
+    return kind.spells or (kind.digits is not None and whole >= kind.digits)
