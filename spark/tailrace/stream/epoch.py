@@ -92,11 +92,8 @@ class Epoch:
         phases.end("follow")
         folded = {fold.definition.name: results[fold.definition.name] for fold in folds}
         seconds = {**self._phases.seconds, **phases.seconds}
-        return [
-            EpochReport(
-                self.cut.epoch, landed, folded, time.perf_counter() - since, seconds, progress=self.cut.progress
-            )
-        ]
+        took = time.perf_counter() - since
+        return [EpochReport(self.cut.epoch, landed, folded, took, seconds, progress=self.cut.progress)]
 
     def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
         """Return True if an epoch that failed with this error may be folded from the logs instead of the records in

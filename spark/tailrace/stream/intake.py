@@ -300,11 +300,9 @@ class Intake:
 
         Returns the new rows that users have added to the control tables.
         """
-        if self.log.strategy.follows_records or self.log.arrival_time is not None:
-            return self._advanced_by(
-                portion, latest_by_partition(self.spark, self.source, self.log, records, self._database)
-            )
-        return self._advanced_by(portion, {})
+        needed = self.log.strategy.follows_records or self.log.arrival_time is not None
+        seen = latest_by_partition(self.spark, self.source, self.log, records, self._database) if needed else {}
+        return self._advanced_by(portion, seen)
 
     def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
         """Update the log's progress with a summary of each partition.

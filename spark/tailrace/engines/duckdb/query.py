@@ -8,7 +8,6 @@ is known to have the same meaning. Any other query is run on Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 
@@ -155,9 +154,6 @@ def _name(item: exp.Expr) -> str | None:
 
 def _typed(rows: pa.Table) -> pa.Table:
     """Cast sums of integers to 64 bits, the type that Spark uses for such sums."""
-
-    def fields() -> Iterator[pa.Field]:
-        for field in rows.schema:
-            yield field.with_type(pa.int64()) if field.type == pa.decimal128(38, 0) else field
-
-    return rows.cast(pa.schema(list(fields())))
+    total = pa.decimal128(38, 0)
+    fields = [field.with_type(pa.int64()) if field.type == total else field for field in rows.schema]
+    return rows.cast(pa.schema(fields))

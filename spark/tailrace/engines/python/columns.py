@@ -92,6 +92,11 @@ def structs(columns: Sequence[pa.Array], type: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(type))
 
 
+def structs_of(rows: Sequence[Mapping[str, Any]], type: pa.StructType) -> pa.Array:
+    """Build a struct column from one mapping per row. A field is null if the mapping does not contain its name."""
+    return structs([pa.array([row.get(field.name) for row in rows], field.type) for field in type], type)
+
+
 def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
     """Build a list column from the length of each list and a column with the elements of all lists, in order."""
     ends = [0, *accumulate(lengths)]

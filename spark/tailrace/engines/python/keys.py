@@ -124,14 +124,11 @@ class KeyStep:
         if self.computation.fields:
             defaults = {name: one.default for name, one in self.computation.fields.items()}
             full = [one.fields or defaults for one in states]
-            type = self.ledger.field("state").type
-            made = [pa.array([one[field.name] for one in full], field.type) for field in type]
-            arrays["state"] = columns.structs(made, type)
+            arrays["state"] = columns.structs_of(full, self.ledger.field("state").type)
         if self.computation.ordered:
             type = self.ledger.field("waiting").type
             flat = [record for one in states for record in one.waiting]
-            made = [pa.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
-            of = columns.structs(made, type.value_type)
+            of = columns.structs_of(flat, type.value_type)
             arrays["waiting"] = columns.lists((len(one.waiting) for one in states), of, type)
         return arrays
 
@@ -200,9 +197,8 @@ class KeyStep:
     def _fed_back(self, made: Sequence[Feedback]) -> pa.RecordBatch:
         places, arrays = self._places((one.epoch, one.out_of, one.place) for one in made), dict[str, pa.Array]()
         if type(self.computation).feedback:
-            type_ = self.ledger.field("feedback").type
-            values = [pa.array([one.values[field.name] for one in made], field.type) for field in type_]
-            arrays["feedback"] = columns.structs(values, type_)
+            values = [one.values for one in made]
+            arrays["feedback"] = columns.structs_of(values, self.ledger.field("feedback").type)
         return self._event_rows(FEEDBACK, [one.key for one in made], [one.at for one in made], places, arrays)
 
     def _late(self, late: Sequence[LateInput]) -> pa.RecordBatch:

@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
@@ -44,7 +46,6 @@ from tailrace.ingest.plain_columns import (
 )
 from tailrace.ingest.plain_json import LINES
 from tailrace.model.logs.log import SIGN, Log, too_large
-from tailrace.sql.terms import quoted
 
 HEAD = 5
 """The number of bytes before the body of a message: a zero byte, and four bytes for the schema's id (big-endian)."""
@@ -111,10 +112,8 @@ class FramedMessages:
         return empty_frame(spark, self._schema)
 
     @property
-    def _schema(self) -> str:
-        place = "_source string, _offset bigint, _arrival timestamp, _error string, _raw binary"
-        columns = [f"{quoted(name)} {type}" for name, type in self.log.columns.items()]
-        return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
+    def _schema(self) -> StructType:
+        return from_arrow_schema(schema_of(self.log))
 
     def _found(self, messages: DataFrame) -> Schemas:
         """Return the schemas of all messages in a frame, as a mapping from schema id to schema."""
