@@ -45,6 +45,7 @@ from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS, STAMP
 from tailrace.lake.catalog.transactions import ref_update, unchanged_refs
+from tailrace.lake.change.refusal_texts import refusal_text
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.digests.commit_digest import digest_of, manifest_files, proof_properties
 from tailrace.lake.schema.contract_diff import COLUMNS, Kind, table_properties
@@ -95,30 +96,18 @@ def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
     """
     table = ledger_name(pipeline.name)
     if not lake.has(table):
-        return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
+        return refusal_text("no-ledger", ledger=table)
     if weak := [log.name for log in pipeline.log.parts if isinstance(log, Productions) and not log.kept]:
-        return (
-            f"{pipeline.name} reads {weak[0]}, of which nothing is kept that a generation could be built from: give "
-            "the changed definition another name, and stream it beside with `tailrace stream --from-log`"
-        )
+        return refusal_text("weak-productions", pipeline=pipeline.name, log=weak[0])
     for earlier in chain(pipeline)[:-1]:
         own = ledger_name(earlier.name)
         if not lake.has(own) or lake.head(own).properties.get("fingerprint") != earlier.fingerprint:
-            return (
-                f"{pipeline.name} reads {earlier.name}, of which the lake does not hold what is declared here, so "
-                "nothing that a generation could be built from: give both other names, and stream them beside with "
-                "`tailrace stream --from-log`"
-            )
+            return refusal_text("other-input", pipeline=pipeline.name, earlier=earlier.name)
     if ONWARD in lake.head(table).properties:
-        return (
-            f"a later stage reads the panes of {pipeline.name}, and would have two generations of them mixed: give the "
-            "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
-            "--from-log`"
-        )
+        return refusal_text("later-stage", pipeline=pipeline.name)
     for log in (apply_contract_file(log_contract(source), lake.settings.contracts) for source in pipeline.sources):
         if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
-            lacks = "; ".join(map(str, missing))
-            return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
+            return refusal_text("other-log", log=log.table, lacks="; ".join(map(str, missing)))
     return None
 
 
@@ -144,10 +133,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
     taken = {field.source_id for one in target.specs().values() for field in one.fields}
     taken |= {field.source_id for field in order.fields}
     if lacking := sorted(_named_before(target, source) for source in taken - set(schema.field_ids)):
-        raise LakeError(
-            f"{contract.table} is or was partitioned or sorted by {', '.join(lacking)}, which the changed definition "
-            "does not have: give that one another name"
-        )
+        raise LakeError(refusal_text("lacking-columns", table=contract.table, columns=", ".join(lacking)))
     location = f"{target.location()}/{name}"
     # The table is registered from a metadata file, because a catalog that creates a table assigns its own column ids.
     metadata = new_table_metadata(
@@ -313,10 +299,8 @@ def settle(lake: Lake, pipeline: str) -> None:
             held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
-            raise LakeError(
-                f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
-                " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
-            )
+            lost = place or "what was built"
+            raise LakeError(refusal_text("lost-generation", table=pipeline, generation=generation, place=lost))
         # A follower (which updates the answers), or another process that gives the answers table this generation, may
         # commit first.
         with suppress(MovedError):

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from tailrace.lake.catalog.backends import Postgres, Sqlite, catalog_kind, storage_properties
 from tailrace.lake.catalog.sqlite import changing_catalog
+from tailrace.lake.change.refusal_texts import refusal_text
 from tailrace.lake.metadata.lake_place import LakeNote, is_copy, is_inside, places_of, same_place
 from tailrace.lake.metadata.moved_files import Renaming
 from tailrace.lake.schema.lake_errors import LakeError
@@ -66,11 +67,8 @@ def relocate(settings: Settings) -> Relocation:
             return Relocation(before.place, str(folder), before.id, 0, 0, 0, copied=False, relocated=False)
         copied = is_copy(before)
         if copied and not _goes_along(settings, folder):
-            raise RelocationError(
-                f"the lake in {before.place} uses the catalog {catalog_kind(settings).label} too, so its tables "
-                "would be taken from it: copy the catalog as well, with its database, and set "
-                "TAILRACE_CATALOG_URI to the copy"
-            )
+            label = catalog_kind(settings).label
+            raise RelocationError(refusal_text("shared-catalog", before=before.place, catalog=label))
         renaming = Renaming(_former(before, named), str(folder))
         count = _renamed(session, renaming)
         session.commit()
@@ -99,7 +97,7 @@ def _renamed(session: Session, renaming: Renaming) -> int:
         new = {"metadata_location": renaming.rewrite_metadata(old), "previous_metadata_location": None}
         if session.execute(update(IcebergTables).where(*mine).values(**new)).rowcount != 1:  # type: ignore[attr-defined]
             session.rollback()
-            raise RelocationError(f"{row.table_name} was committed to meanwhile: stop what writes to it, and try again")
+            raise RelocationError(refusal_text("committed-meanwhile", table=row.table_name))
         tables += 1
     for space in session.query(IcebergNamespaceProperties):
         space.property_value = renaming.new_address(space.property_value) or space.property_value
@@ -116,17 +114,11 @@ def _catalog(settings: Settings, folder: Path) -> SqlCatalog:
     """Open the lake's catalog without checking the lake's location."""
     there = catalog_kind(settings)
     if settings.on_s3:
-        raise RelocationError(
-            f"the lake is in {settings.warehouse}: only a lake in a folder can be relocated; objects of a bucket keep "
-            "their names, and a copy of a bucket needs a catalog of its own, into which its tables are registered"
-        )
+        raise RelocationError(refusal_text("bucket", warehouse=settings.warehouse))
     if not isinstance(there, Sqlite | Postgres):
-        raise RelocationError(
-            f"the catalog {there.label} alone can say where its tables' metadata is: move the folder back, or register "
-            "the tables with the catalog anew"
-        )
+        raise RelocationError(refusal_text("served-catalog", catalog=there.label))
     if not there.exists or not folder.is_dir():
-        raise RelocationError(f"there is no lake in {folder}: set TAILRACE_WAREHOUSE to the folder that it is in now")
+        raise RelocationError(refusal_text("no-lake", folder=folder))
     catalog = changing_catalog(there.open(storage_properties(settings)[0]))
     assert isinstance(catalog, SqlCatalog)
     return catalog

@@ -19,6 +19,7 @@ from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import STAMP, Commit, head_of_commits, repeated_properties
 from tailrace.lake.change.generations import FROM, GENERATION, Contents, go_over, settle
+from tailrace.lake.change.refusal_texts import refusal_text
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease
 from tailrace.lake.commit.range_replacement import replacing_runs
 from tailrace.lake.commit.runs_table import Runs
@@ -170,7 +171,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
     Raises `RestoreError` if the table or the commits are missing.
     """
     if not lake.has(table):
-        raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
+        raise RestoreError(refusal_text("no-table", table=f"{lake.settings.namespace}.{table}"))
     commits = lake.commits(table)
     before = head_of_commits(commits).number("epoch")
     place = next(
@@ -180,10 +181,8 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
     rejected = table.endswith("__rejected")
     if place is None or found is None or (found < min(epoch, before) and not rejected):
         epochs = sorted({int(one.properties["epoch"]) for one in commits if "epoch" in one.properties})
-        raise RestoreError(
-            f"{table} cannot go back to epoch {epoch}: its snapshots of epochs {epochs[0]} to {epochs[-1]} are kept "
-            "(TAILRACE_KEEP_SNAPSHOTS and TAILRACE_MOST_SNAPSHOTS say how many)"
-        )
+        kept = {"first": epochs[0], "last": epochs[-1]}
+        raise RestoreError(refusal_text("expired-epoch", table=table, epoch=epoch, **kept))
     return _Cut(table, before, commits[place:], commits[:place])
 
 
@@ -193,7 +192,4 @@ def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:
             return one.snapshot
-    raise RestoreError(
-        f"table {name} has no snapshot left that is as old as epoch {cut.epoch}: drop it, and a stream makes it anew "
-        "from the ledger"
-    )
+    raise RestoreError(refusal_text("late-answers", table=name, epoch=cut.epoch))
