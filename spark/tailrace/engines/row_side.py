@@ -27,8 +27,8 @@ from tailrace.sql.terms import Query, bracketed
 class RowSide(ABC, Generic[Rows]):
     """The base class for folding a map or a join.
 
-    `MapSide` and `JoinSide` define the step. A base class of each engine has the definition's name in the ledger, and
-    writes the rows (`DuckProducer`, `SparkProducer`).
+    `MapSide` and `JoinSide` define the step. The base class of an engine writes the rows (`DuckProducer`,
+    `SparkProducer`).
     """
 
     def nothing(self, generation: int) -> EpochState:

@@ -54,7 +54,7 @@ class _Horizon:
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1
 
-    def _pruned(self, now: int) -> int | None:
+    def _prune(self, now: int) -> int | None:
         """Forget the times of the epochs before the horizon, except the last one; return the first epoch within it.
 
         Returns None if there is no time to forget.
@@ -129,7 +129,7 @@ class RememberedIds(_Horizon):
         self._apart[epoch] = ids
         if len(self._apart) > TOGETHER:
             since = self._first(now)
-            self._pruned(now)
+            self._prune(now)
             before, self._base = self._base, self._all().where(f"{EPOCH} >= {since}L").localCheckpoint()
             for frame in (before, *self._apart.values()):
                 free(frame)
@@ -209,5 +209,5 @@ class RememberedRows(_Horizon):
 
     def _forget(self, epoch: int, now: int) -> None:
         self._times[epoch] = now
-        if (since := self._pruned(now)) is not None:
+        if (since := self._prune(now)) is not None:
             self.connection.execute(f"DELETE FROM {self._table} WHERE _epoch < {since}")

@@ -93,17 +93,17 @@ class MapExecution(Stepping):
         """Compute the rows that an epoch writes to the ledger, including the rows of rejected records."""
         if (own := self._stepped) is None:
             taken, good = self._prepared(bundle), self._names["bundle"]
-            records, others, bad = taken.records, taken.rejected, good
+            records, rejected, bad = taken.records, taken.rejected, good
         elif may_fail(self.map):
             # Only the columns that decide about rejection are read to find the rejected records, so no other columns
             # are copied.
-            records = others = bundle
+            records = rejected = bundle
             good, bad = accepted_records(own), bracketed(rejected_records(own))
         else:
-            records, others, good, bad = bundle, None, own, own
+            records, rejected, good, bad = bundle, None, own, own
         texts = [(records, map_rows.of_epoch(self.map, good, clock, generation))]
-        if others is not None:
-            texts.append((others, map_rows.of_rejected(self.map, bad, clock)))
+        if rejected is not None:
+            texts.append((rejected, map_rows.of_rejected(self.map, bad, clock)))
         return pa.concat_tables([self._typed(self._queried(table, in_duckdb_once(text))) for table, text in texts])
 
 

@@ -98,7 +98,7 @@ class AvroSchema:
             lambda body, error: f"the bytes are no record of the schema: {self._reason(body, raw)}",
         )  # fmt: skip
         with no_search_for_cycles():
-            parts, misfits = reader.batches(bodies)
+            parts, misfits = reader.read_in_batches(bodies)
         return pa.concat_arrays([pa.array([], raw), *parts]), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:

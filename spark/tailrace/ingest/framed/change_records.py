@@ -71,7 +71,7 @@ class JsonChanges:
             self._together, (pa.ArrowInvalid,), pa.nulls(1, message),
             lambda body, error: f"not one change record: {_said(error)}",
         )  # fmt: skip
-        parts, misfits = reader.batches(bodies)
+        parts, misfits = reader.read_in_batches(bodies)
         read = pa.concat_arrays([pa.array([], message), *parts])
         misfits |= _beyond(bodies)
         inner = read.field("payload")

@@ -66,14 +66,14 @@ class BulkReader(Generic[T]):
     nothing: T
     reason: Callable[[Any, Exception], str]
 
-    def batches(self, values: pa.Array) -> tuple[list[T], Misfits]:
+    def read_in_batches(self, values: pa.Array) -> tuple[list[T], Misfits]:
         """Read values that `read` converts to Python objects, batch by batch; return the results and the misfits."""
         parts, misfits = list[T](), Misfits()
         for start, some in in_batches(values):
-            parts += self.parts(some, misfits, start)
+            parts += self.read_in_halves(some, misfits, start)
         return parts, misfits
 
-    def parts(self, values: pa.Array, misfits: Misfits, start: int = 0) -> list[T]:
+    def read_in_halves(self, values: pa.Array, misfits: Misfits, start: int = 0) -> list[T]:
         """Read values; return the results, in order. If a value is unreadable, bisect the values until it is found.
 
         Each unreadable value is added to `misfits`. The first value has the index `start`.
@@ -85,8 +85,8 @@ class BulkReader(Generic[T]):
                 misfits[start] = self.reason(values[0].as_py(), error)
                 return [self.nothing]
         half = len(values) // 2
-        first = self.parts(values.slice(0, half), misfits, start)
-        return first + self.parts(values.slice(half), misfits, start + half)
+        first = self.read_in_halves(values.slice(0, half), misfits, start)
+        return first + self.read_in_halves(values.slice(half), misfits, start + half)
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
@@ -102,7 +102,7 @@ def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, 
         lambda value, error: f"{name} = {str(value)[:100]} is not a {declared}",
     )  # fmt: skip
     misfits = Misfits()
-    return pa.concat_arrays([pa.array([], type), *reader.parts(values, misfits)]), misfits
+    return pa.concat_arrays([pa.array([], type), *reader.read_in_halves(values, misfits)]), misfits
 
 
 def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:

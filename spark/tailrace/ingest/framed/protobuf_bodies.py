@@ -180,7 +180,7 @@ class _MessageType:
             self._values, _NO_MESSAGE, nothing, lambda body, error: f"the bytes are no message of the schema: {error}"
         )
         with no_search_for_cycles():
-            parts, misfits = reader.batches(bodies)
+            parts, misfits = reader.read_in_batches(bodies)
         values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
                   for name, kind in self._kinds.items()}  # fmt: skip
         made, unlike = self._columns.columns(values, len(bodies))
