@@ -18,11 +18,11 @@ from tailrace.engines import choose
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.json_reader import LINES
 from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.plain_files import read_json, read_parquet
-from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
@@ -137,21 +137,22 @@ def test_X7_a_change_too_far_ahead_of_its_arrival_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_X7_a_python_process_reads_what_is_within_the_bound_and_leaves_the_rest(
+def test_X7_a_python_process_rejects_what_is_beyond_the_bound_as_spark_does(
     settings: Settings, tmp_path: Path, name: str
 ) -> None:
-    """Also on an executor; Spark then judges the lines, or the Parquet file as a whole."""
+    """Also on an executor; a Parquet file is left to Spark as a whole."""
     log, good = LOGS[name], reasons(name).count(None)
     paths = files(tmp_path, log, "json")
     read = read_json(log, paths, BlankLines())
     assert read is not None
-    assert [part.num_rows for part in read] == [good, 5 - good]
+    assert [error is None for error in read["_error"].to_pylist()].count(True) == good
     lake = Lake(settings)
     lake.ensure(log_contract(log), {})
     task = LandingTask.of(lake, log, "json", 0)
     part = None if task is None else task.land(paths)
     assert part is not None
-    assert (part.records, part.left.num_rows) == (good, 5 - good)
+    assert part.rejected is not None
+    assert (part.records, part.rejected.num_rows) == (good, 5 - good)
     assert [one.latest for one in part.seen.values()] == [instant(times(log)[good - 1])]
     parquet = read_parquet(log, files(tmp_path, log, "parquet"))
     assert (parquet is None) is (good < 5)

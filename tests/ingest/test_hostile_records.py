@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.plain_columns import other_time_checks
 from tailrace.ingest.plain_files import read_parquet
-from tailrace.ingest.plain_json import LINES, blank_mask, read_lines
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 from tests.support.depth import cases
-from tests.support.lakes.files import THINGS
+from tests.support.lakes.files import THINGS, by_model, said
+from tests.support.lakes.files import as_lines as lines_of
 from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 LOG = Log(name="hostile", columns=dict(THINGS.columns), event_time="at", unknown="ignore")
@@ -128,13 +129,10 @@ def adds_up(log: Log, rows: pa.Table, read: list[bytes]) -> None:
 
 @settings(max_examples=cases(12))
 @given(st.lists(messages(), max_size=8))
-def test_X7_hostile_lines_are_read_or_left_to_be_judged_and_the_epoch_lands(texts: list[bytes]) -> None:
-    raw = [{"_bytes": text, "_source": "s", "_offset": n, "_arrival": None} for n, text in enumerate(texts)]
-    records, left = read_lines(LOG, pa.Table.from_pylist(raw, schema=LINES))
-    blank_mask(left)
-    said = pa.nulls(len(left), pa.string()).fill_null("not plain")
-    judged = pa.table({"_offset": left["_offset"], "_error": said, "_raw": left["_bytes"]})
-    adds_up(LOG, pa.concat_tables([records, judged], promote_options="default"), texts)
+def test_X7_hostile_lines_are_read_or_rejected_as_the_model_does_and_the_epoch_lands(texts: list[bytes]) -> None:
+    rows = read_lines(LOG, lines_of(texts))
+    assert said(LOG, rows) == by_model(LOG, texts)
+    adds_up(LOG, rows, texts)
 
 
 @settings(max_examples=cases(12))

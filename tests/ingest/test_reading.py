@@ -95,6 +95,7 @@ GOOD_JSON = {
     f'{{{AT}, "ratio": 5e-324}}': the(ratio=5e-324),
     f'{{{AT}, "price": 7}}': the(price=Decimal(7)),
     f'{{{AT}, "price": 7.5000}}': the(price=Decimal("7.5")),
+    f'{{{AT}, "price": 1.25e2}}': the(price=Decimal("125")),
     '{"at": "2026-01-01T17:30:00+05:30"}': the(),
     '{"at": "2026-01-01 12:00:00"}': the(),
     '{"at": "2026-01-01T07:00:00.000-0500"}': the(),
@@ -141,7 +142,6 @@ BAD_JSON = {
     f'{{{AT}, "price": 123456789}}': "price = 123456789 is not a decimal(10,2)",
     f'{{{AT}, "price": "12.99"}}': 'price = "12.99" is not a decimal(10,2)',
     f'{{{AT}, "price": "1,5"}}': 'price = "1,5" is not a decimal(10,2)',
-    f'{{{AT}, "price": 1e2}}': "price = 1e2 is not a decimal(10,2)",
     f'{{{AT}, "day": "2026-02-30"}}': 'day = "2026-02-30" is not a date',
     f'{{{AT}, "day": "2026-01-01T23:00:00-05:00"}}': 'day = "2026-01-01T23:00:00-05:00" is not a date',
     f'{{{AT}, "day": "2026"}}': 'day = "2026" is not a date',
@@ -197,7 +197,7 @@ def test_columns_that_are_not_declared_can_be_ignored(spark: SparkSession, tmp_p
         f'{{{AT}, "more": 1, "n": "5"}}': 'n = "5" is not a bigint',
         f'{{{AT}, "id": 5, "more": {{"id":"5"}}}}': "id = 5 is not a string",
         f'{{{AT}, "more": 1}} {{}}': "not one JSON object",
-        f'{{{AT}, "more": 1, "more": 2}}': "a column is there twice",
+        f'{{{AT}, "more": 1, "n": 2, "n": 2}}': "a column is there twice",
     }
     read = reading(spark, tmp_path, "json", 6, {"a.json": lines(*good, *bad)}, log)
     assert read.good == [the("5"), the()]
@@ -614,10 +614,3 @@ def test_an_object_over_several_lines_is_one_message(spark: SparkSession) -> Non
     rows = [(f'{{\n  {AT},\n  "n": 1\n}}\n'.encode(), "t-0", 0, NOON)]
     frame = spark.createDataFrame(rows, "value binary, _source string, _offset bigint, _arrival timestamp")
     assert outcome(read_messages(spark, THINGS, frame), THINGS, 1).good == [the(n=1)]
-
-
-def test_each_record_is_parsed_once(spark: SparkSession, tmp_path: Path) -> None:
-    files = put(tmp_path, {"a.json": lines(f"{{{AT}}}")})
-    frame = read_files(spark, Files(str(tmp_path)), THINGS, files)
-    plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json(StructField(id,") == 1

@@ -62,6 +62,8 @@ def pipeline(**changed: Any) -> Pipeline:
     return Pipeline(**(usual | changed))
 
 
+FORMS = "one of seconds, milliseconds, microseconds, nanoseconds, or a format of strptime"
+PLACE = "a place in the record: names with dots between them"
 COLUMNS = "one of the log's columns (zone, price, meters, count, kind, at)"
 DECLARE = "declare it in the log's columns"
 AHEAD_EXPECTED = "a duration above zero, of 300 years at most, or None for no bound"
@@ -489,7 +491,8 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                     f"log.columns[{name!r}]",
                     found,
                     "a column type",
-                    "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp",
+                    "use string, boolean, int, bigint, float, double, decimal(p,s), date, time, timestamp, binary or "
+                    "json; or array<T>, map<string,T>, struct<a:T,b:T> of these",
                 )
                 for name, found in (("Price", "decimal(40,2)"), ("n", int))
             ),
@@ -555,8 +558,47 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         {"messages": "xml", "instants": "days", "aliases": {"kinds": "sort"}},
         [
             Fault("log.messages", "xml", '"json", "avro" or "protobuf"', 'leave it out for "json"'),
-            Fault("log.instants", "days", "one of seconds, milliseconds, microseconds, nanoseconds", "leave it out"),
+            Fault("log.instants", "days", FORMS, 'write for example "milliseconds" or "%d.%m.%Y %H:%M:%S"'),
             Fault("log.aliases['kinds']", "kinds", COLUMNS, DECLARE),
+        ],
+    ),
+    "places_that_are_none": (
+        {"fields": {"zone": "user..zone", "nothing": "x", "meters": "a.b", "price": "a"}, "instants": {"zone": "days"}},
+        [
+            Fault("log.fields['zone']", "user..zone", PLACE, 'write for example "user.country", or "`a name`.country"'),
+            Fault("log.fields['nothing']", "nothing", COLUMNS, DECLARE),
+            Fault(
+                "log.fields['meters']",
+                "a.b",
+                "a place that 'price' does not have, and that is not inside the place of 'price'",
+                "take one of the columns, and derive the other",
+            ),
+            Fault(
+                "log.fields['price']",
+                "a",
+                "a place that 'meters' does not have, and that is not inside the place of 'meters'",
+                "take one of the columns, and derive the other",
+            ),
+            Fault("log.instants['zone']", "zone", "a column of instants, dates or times", "declare it as timestamp"),
+        ],
+    ),
+    "nested_columns_of_a_source_that_has_none": (
+        {"columns": {"at": "timestamp", "tags": "map<string,string>"}, "messages": "avro"},
+        [
+            Fault(
+                "log.columns",
+                {"at": "timestamp", "tags": "array<struct<key:string,value:string>>"},
+                "columns and options that messages in Avro, in Protobuf and of changes have",
+                "have the producer write JSON, or leave it out",
+            )
+        ],
+    ),
+    "what_nested_records_do_not_have": (
+        {"rest": "price", "zone": "Berlin", "elements": 0},
+        [
+            Fault("log.zone", "Berlin", "the name of a time zone", 'write for example zone="Europe/Berlin"'),
+            Fault("log.rest", "price", "a column of its own, of type json", 'write rest="extra"'),
+            Fault("log.elements", 0, "a number of elements", "leave it out for 100,000"),
         ],
     ),
     "names_that_messages_of_JSON_do_not_have": (
@@ -566,7 +608,7 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "log.aliases",
                 {"kind": "sort"},
                 "nothing for messages of JSON",
-                'write messages="avro", or leave it out',
+                'name the place: fields={"cents": "price_cents"}',
             )
         ],
     ),

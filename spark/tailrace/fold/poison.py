@@ -16,7 +16,7 @@ from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.diagnosis import MachineError, diagnose
 from tailrace.model.base.errors import ClockError, TailraceError, line_of
-from tailrace.model.base.types import is_type
+from tailrace.model.base.types import is_plain
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
@@ -49,7 +49,7 @@ def identity_columns(definition: Definition) -> tuple[str, ...]:
     if isinstance(log, Panes):
         return (*log.of.key, *SPAN)
     if log.takes_back:
-        return (*(name for name in definition.known_by if is_type(log.columns[name])), PANE_TIME)
+        return (*(name for name in definition.known_by if is_plain(log.columns[name])), PANE_TIME)
     return PLACE
 
 

@@ -1,7 +1,7 @@
 """The types that a log may declare for its columns, in one table: how each kind of source represents their values.
 
 Each reader looks up a declared type in this table. To add a type, add a row to the table. Two modules contain the code
-for single types that the table cannot express: `judging` builds the SQL with which Spark reads texts and JSON, and
+for single types that the table cannot express: `judging` builds the SQL with which Spark reads texts, and
 `framed.column_values` converts the values of Avro and Protobuf.
 """
 
@@ -13,7 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY
-from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.types import decimal_parts, element_type, stored_type, struct_fields
 
 NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
 """Names for two types of Parquet columns.
@@ -45,20 +45,14 @@ class TimeScale:
 class ColumnType:
     """A type for columns, and the forms of its values in the sources.
 
-    `arrow` is the Arrow type of the column after reading. `plain` is the pattern of the type's values in plain lines of
-    JSON; Arrow reads these values with the type `plain_as` if it is given, and otherwise with `arrow`
-    (`ingest.plain_json`). `json` is the SQL type with which Spark reads a value in JSON; an instant, a date or a
-    decimal is first read with another type, so that no digit is lost. `parquet` are the Arrow types of the Parquet
-    columns that have this type, and `wider_than` are the types of other Parquet columns that the column can hold.
-    `kinds` are the names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`);
-    instants without a unit or without a time zone are not included. `times` is None unless the values are instants or
-    dates.
+    `arrow` is the Arrow type of the column after reading. `parquet` are the Arrow types of the Parquet columns that
+    have this type, and `wider_than` are the types of other Parquet columns that the column can hold. `kinds` are the
+    names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`); instants without a
+    unit or without a time zone are not included. `times` is None unless the values are instants or dates. A list, a map
+    or a struct has no other form than its Arrow type.
     """
 
     arrow: pa.DataType
-    plain: str
-    json: str
-    plain_as: pa.DataType | None = None
     parquet: tuple[str, ...] = ()
     wider_than: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -67,18 +61,18 @@ class ColumnType:
 
 @lru_cache(maxsize=256)
 def column_type(name: str) -> ColumnType:
-    """Look up a type that a log may declare.
+    """Look up a type that a log may declare, or a type that tables store.
 
-    >>> column_type("date").json, column_type("decimal(4,2)").plain
-    ('string', '-?(?:[1-9][0-9]{0,1}|0)(?:\\\\.[0-9]{1,2})?')
+    >>> str(column_type("array<struct<sku:string,price:decimal(4,2)>>").arrow)
+    'list<item: struct<sku: string, price: decimal128(4, 2)>>'
     """
+    name = stored_type(name)
+    if (element := element_type(name)) is not None:
+        return ColumnType(pa.list_(column_type(element).arrow))
+    if (fields := struct_fields(name)) is not None:
+        return ColumnType(pa.struct([pa.field(field, column_type(type).arrow) for field, type in fields.items()]))
     parts = decimal_parts(name)
-    if parts is None:
-        return _SIMPLE[name]
-    precision, scale = parts
-    whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
-    plain = rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
-    return ColumnType(pa.decimal128(precision, scale), plain, "variant")
+    return _SIMPLE[name] if parts is None else ColumnType(pa.decimal128(*parts))
 
 
 def parquet_type(type: pa.DataType) -> str:
@@ -108,29 +102,24 @@ DAYS = TimeScale(pa.int32(), "DATE_FROM_UNIX_DATE", FIRST_DAY, LAST_DAY)
 
 _SIMPLE = {
     "string": ColumnType(
-        pa.string(), r'"[^"\\\x00-\x1f]*"', "string", parquet=("string", "large_string", "string_view"),
+        pa.string(), parquet=("string", "large_string", "string_view"),
         kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
     ),
-    "boolean": ColumnType(pa.bool_(), "true|false", "boolean", parquet=("bool",), kinds=("boolean",)),
-    "int": ColumnType(
-        pa.int32(), "0|-?[1-9][0-9]{0,8}", "int", kinds=("int",),
-        parquet=("int8", "int16", "int32", "uint8", "uint16"),
-    ),
+    "boolean": ColumnType(pa.bool_(), parquet=("bool",), kinds=("boolean",)),
+    "int": ColumnType(pa.int32(), kinds=("int",), parquet=("int8", "int16", "int32", "uint8", "uint16")),
     "bigint": ColumnType(
-        pa.int64(), "0|-?[1-9][0-9]{0,17}", "bigint", kinds=("int", "long", "uint32", "uint64"),
-        parquet=("int64", "uint32"), wider_than=("int",),
+        pa.int64(), kinds=("int", "long", "uint32", "uint64"), parquet=("int64", "uint32"), wider_than=("int",),
     ),
+    "float": ColumnType(pa.float32(), kinds=("float",), parquet=("float",)),
     "double": ColumnType(
-        pa.float64(), r"(?:0|-?[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?|-0\.[0-9]{0,16}[1-9]", "double",
-        kinds=("int", "long", "uint32", "float", "double"), parquet=("double",), wider_than=("int", "float"),
+        pa.float64(), kinds=("int", "long", "uint32", "float", "double"), parquet=("double",),
+        wider_than=("int", "float"),
     ),
-    "date": ColumnType(
-        pa.date32(), f'"{DAY}"', "string", plain_as=pa.string(), kinds=("date", "text of a date"),
-        parquet=("date32[day]",), times=DAYS,
-    ),
+    "date": ColumnType(pa.date32(), kinds=("date", "text of a date"), parquet=("date32[day]",), times=DAYS),
     "timestamp": ColumnType(
-        pa.timestamp("us", "UTC"), f'"{DAY}[T ]{CLOCK}{ZONE}?"', "string", plain_as=pa.string(),
+        pa.timestamp("us", "UTC"),
         kinds=("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
         wider_than=(NANOS, MILLIS), times=INSTANTS,
     ),
+    "binary": ColumnType(pa.binary(), kinds=("bytes",), parquet=("binary", "large_binary")),
 }  # fmt: skip

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import latest_in, merge_seen
+from tailrace.ingest.plain_columns import schema_of
 from tailrace.ingest.plain_files import UnplainError, json_parts, parquet_parts
-from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.room import COLUMNS, SLICE
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
 from tailrace.lake.catalog.lake import Lake
@@ -27,16 +28,16 @@ from tailrace.model.step.progress import Seen
 PART = 64 * 2**20
 """The number of bytes of records that a task has in memory at a time and writes to one data file."""
 
-LEFT = 100_000
-"""The maximum number of lines that a task leaves to Spark. In total, these lines may have at most `PART` bytes.
+REJECTED = 100_000
+"""The maximum number of rejected records that a task returns. In total, they may have at most `PART` bytes.
 
-If there are more lines, Spark reads the whole epoch.
+If there are more, Spark reads the whole epoch.
 """
 
 
 @dataclass(frozen=True)
 class LandedPart:
-    """The result of a task: data files, the number of their records, the latest times, and the lines left to Spark.
+    """The result of a task: data files, the number of their records, the latest times, and the rejected records.
 
     The latest times are the latest event time and the latest arrival time of the records in the data files.
     """
@@ -44,7 +45,7 @@ class LandedPart:
     files: tuple[DataFile, ...] = ()
     records: int = 0
     seen: Mapping[str, Seen] = field(default_factory=dict)
-    left: pa.Table = field(default_factory=LINES.empty_table)
+    rejected: pa.Table | None = None
     blank: int = 0
 
 
@@ -77,9 +78,9 @@ class LandingTask:
         pa.set_cpu_count(1)
         table = self.table.open()
         schema = table.schema().as_arrow()
-        found, left, counting = LandedPart(), [LINES.empty_table()], BlankLines()
+        found, rejected, counting = LandedPart(), [schema_of(self.log).empty_table()], BlankLines()
         try:
-            there = (read for read in self._read(paths, left, counting) if read.num_rows)
+            there = (read for read in self._read(paths, rejected, counting) if read.num_rows)
             for read in merge_tables(there, self.part, lambda read: read.nbytes):
                 own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
                 files = tuple(write_files(table, own.select(schema.names).cast(schema)))
@@ -89,15 +90,18 @@ class LandingTask:
             for file in found.files:
                 table.io.delete(file.file_path)
             return None
-        return replace(found, left=pa.concat_tables(left), blank=counting.here)
+        return replace(found, rejected=pa.concat_tables(rejected), blank=counting.here)
 
-    def _read(self, paths: Sequence[str], left: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
+    def _read(self, paths: Sequence[str], rejected: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
         if self.format == "parquet":
             for path in paths:
                 yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
             return
-        for records, lines, _ in json_parts(self.log, paths, counting, SLICE):
-            left.append(lines)
-            if sum(one.num_rows for one in left) > LEFT or sum(one.nbytes for one in left) > PART:
-                raise UnplainError(paths[0])
+        for records, _ in json_parts(self.log, paths, counting, SLICE):
+            if records["_error"].null_count < records.num_rows:
+                bad = pc.is_valid(records["_error"])
+                rejected.append(records.filter(bad))
+                records = records.filter(pc.invert(bad))
+                if sum(one.num_rows for one in rejected) > REJECTED or sum(one.nbytes for one in rejected) > PART:
+                    raise UnplainError(paths[0])
             yield records

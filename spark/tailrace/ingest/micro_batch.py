@@ -1,4 +1,4 @@
-"""Read a micro-batch into this process, which parses plain records itself; Spark parses all other records."""
+"""Read a micro-batch into this process, without Spark if the source's format allows it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import check_size
-from tailrace.ingest.parsing import raw_messages, read_files, read_left
+from tailrace.ingest.json_reader import read_lines
+from tailrace.ingest.parsing import raw_messages, read_files
 from tailrace.ingest.plain_files import read_json, read_parquet
-from tailrace.ingest.plain_json import read_lines
 from tailrace.ingest.room import Room
 from tailrace.ingest.sources import Files
 from tailrace.model.logs.log import Log
@@ -29,7 +29,7 @@ def file_rows(
     counting, space = blank or BlankLines(), room or Room()
     if not unreadable:
         if source.format == "json" and (found := read_json(log, paths, counting, space)) is not None:
-            return _whole(spark, log, *found)
+            return found
         if source.format == "parquet" and (rows := read_parquet(log, paths, space)) is not None:
             return rows
     left = [path for path in paths if path not in (unreadable or {})]
@@ -40,8 +40,7 @@ def file_rows(
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame, room: Room | None = None) -> pa.Table:
     """Read the records of a topic's messages slice by slice, with the same columns as `read_messages` returns."""
     lines = raw_messages(spark, batch)
-    parts = (read_lines(log, some) for some in _slices(lines, (room or Room()).slice))
-    return _whole(spark, log, *map(pa.concat_tables, zip(*parts, strict=True)))
+    return pa.concat_tables([read_lines(log, some) for some in _slices(lines, (room or Room()).slice)])
 
 
 def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
@@ -49,10 +48,3 @@ def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
     rows = max(1, lines.num_rows * most // max(1, lines.nbytes))
     for start in range(0, max(1, lines.num_rows), rows):
         yield lines.slice(start, rows)
-
-
-def _whole(spark: SparkSession, log: Log, records: pa.Table, left: pa.Table) -> pa.Table:
-    if not left.num_rows:
-        return records
-    judged = read_left(spark, log, left).toArrow().select(records.column_names)
-    return pa.concat_tables([records, judged.cast(records.schema)])

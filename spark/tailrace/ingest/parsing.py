@@ -22,11 +22,12 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from tailrace.engines.spark.workers.arrow_frames import frame_of
-from tailrace.ingest import judging
+from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_types import MILLIS, NANOS, column_type
+from tailrace.ingest.column_types import MILLIS, NANOS
+from tailrace.ingest.json_reader import LINES, lines_reader
 from tailrace.ingest.judging import (
     MARK,
     PERMISSIVE,
@@ -39,27 +40,21 @@ from tailrace.ingest.judging import (
     misfit_reason,
     value_of_text,
 )
-from tailrace.ingest.plain_columns import TimeCheck, maximum_ahead, other_time_checks, own_time_checks, too_far_ahead
-from tailrace.ingest.plain_json import LINES
+from tailrace.ingest.plain_columns import TimeCheck, maximum_ahead, other_time_checks, own_time_checks, schema_of
 from tailrace.ingest.sources import Files, InspectedFile, inspect_files
+from tailrace.model.logs.json_records import too_far_ahead
 from tailrace.model.logs.log import Log, too_large
 from tailrace.sql.terms import null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
     """Parse a micro-batch of a topic's messages to the log's columns."""
-    return _json(log, own_batch(spark, batch).selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
+    return _json(log, own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE))
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """Read the messages of a micro-batch into this process, as unparsed lines (`ingest.plain_json.LINES`)."""
+    """Read the messages of a micro-batch into this process, as unparsed lines (`ingest.json_reader.LINES`)."""
     return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
-
-
-def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
-    """Parse the lines or messages that `ingest.plain_json` has left to Spark, to the log's columns."""
-    frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
-    return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
 def read_files(
@@ -109,35 +104,10 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
     return frame
 
 
-def _json(log: Log, texts: DataFrame) -> DataFrame:
-    """Parse lines or messages in JSON; a valid record consists of exactly one JSON object."""
-    read_as = {name: column_type(type).json for name, type in log.columns.items()}
-    parsed = texts.selectExpr(
-        "*",
-        f"FROM_JSON(_text, {_schema(read_as)}, {judging.parser_options(log)}) AS _r",
-        "JSON_OBJECT_KEYS(_text) AS _keys",
-    )
-    terms = {name: f"_r.{quoted(name)}" for name in log.columns}
-    values = (f"{judging.json_value(name, log.columns[name], term)} AS {quoted(name)}" for name, term in terms.items())
-    typed = parsed.selectExpr("*", *values)
-    misfits = [f"_r.{MARK} IS NOT NULL", *(judging.json_misfit(log, name, term) for name, term in terms.items())]
-    # First compare the fields with the declared columns in the declared order. In most records they are equal, and the
-    # slower checks are skipped.
-    usual = f"_keys <=> ARRAY({_listed(log.columns)})"
-    checks = [
-        ("_bytes IS NULL", literal("there is no value")),
-        _too_large(log),
-        ("_text IS NULL", literal("not UTF-8")),
-        (f"NOT ({judging.ONE_OBJECT})", judging.no_object_reason(log)),
-        (judging.HALF_A_PAIR, literal("half of a surrogate pair, which is no character")),
-        (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", literal("a column is there twice")),
-    ]
-    if log.unknown == "reject":
-        extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
-        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {literal(_DECLARE)})"
-        checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
-    checks.append((" OR ".join(f"({misfit})" for misfit in misfits if misfit), judging.misfit_reasons(log)))
-    return _checked(log, typed, checks, "_bytes")
+def _json(log: Log, lines: DataFrame) -> DataFrame:
+    """Parse lines or messages in JSON with Python on the executors (`ingest.json_reader`)."""
+    read = over_batches(lines_reader(log))
+    return lines.select(LINES.names).mapInArrow(read, from_arrow_schema(schema_of(log)))
 
 
 def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type
 from tailrace.model.base.time import BEYOND, duration, instant
-from tailrace.model.definition.source_text import length
+from tailrace.model.logs.json_records import outside_bounds
 from tailrace.model.logs.log import SIGN, Log
 
 
@@ -35,11 +35,15 @@ def _schema(columns: tuple[tuple[str, str], ...], signed: bool) -> pa.Schema:
 
 def row_bytes(log: Log, source: str) -> int:
     """Return the number of bytes of memory that a record of a source takes in addition to its texts."""
-    return len(source) + sum(field.type.bit_width // 8 or 1 if _is_fixed(field.type) else 4 for field in schema_of(log))
+    return len(source) + sum(_fixed_bytes(field.type) for field in schema_of(log))
 
 
-def _is_fixed(type: pa.DataType) -> bool:
-    return not pa.types.is_string(type) and not pa.types.is_binary(type)
+def _fixed_bytes(type: pa.DataType) -> int:
+    """Return the number of bytes of a value, without its texts and without the elements of its lists."""
+    if pa.types.is_struct(type):
+        return sum(_fixed_bytes(field.type) for field in type)
+    varies = pa.types.is_list(type) or pa.types.is_string(type) or pa.types.is_binary(type)
+    return 4 if varies else type.bit_width // 8 or 1
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,11 @@ class TimeCheck:
 
 def own_time_checks(log: Log) -> Iterator[TimeCheck]:
     """Yield the checks of the log's event time and arrival time, whose bounds the log sets."""
-    outside = f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
     first, last = instant(log.earliest), instant(log.latest) - 1
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         if column is not None:
             named = f"the {role} {column}"
-            yield TimeCheck(column, INSTANTS, first, last, named, outside, f"{named} is missing")
+            yield TimeCheck(column, INSTANTS, first, last, named, outside_bounds(log), f"{named} is missing")
 
 
 def other_time_checks(log: Log) -> Iterator[TimeCheck]:
@@ -105,14 +108,6 @@ def maximum_ahead(log: Log) -> int | None:
     Returns None if there is no maximum.
     """
     return None if log.bound_ahead is None else duration(log.bound_ahead)
-
-
-def too_far_ahead(bound: int) -> str:
-    """Return the reason for rejecting an event time that is too far after the record's arrival.
-
-    The caller appends the arrival time to the text.
-    """
-    return f" is more than {length(bound)} (ahead in the log) after its arrival at "
 
 
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:

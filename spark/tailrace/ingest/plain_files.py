@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.column_slices import read_slices
 from tailrace.ingest.compressed_text import open_text
+from tailrace.ingest.json_reader import LINES, read_lines
 from tailrace.ingest.plain_columns import fit_mask, row_bytes, schema_of
-from tailrace.ingest.plain_json import LINES, blank_mask, read_lines
 from tailrace.ingest.room import COLUMNS, Room
 from tailrace.ingest.sources import file_system, longest_line
 from tailrace.lake.catalog.detached_table import batched_by_size
@@ -34,40 +34,35 @@ class UnplainError(TailraceError, ValueError):
     """The error for a file that is not plain, so that Spark must read it."""
 
 
-def read_json(
-    log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None
-) -> tuple[pa.Table, pa.Table] | None:
-    """Read the plain lines of JSON files; return the records and the remaining lines.
+def read_json(log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None) -> pa.Table | None:
+    """Read the records of JSON files, valid and rejected ones; return None if Spark must read one of the files.
 
-    Returns None if Spark must read one of the files. Blank lines are dropped and counted. Raises `TooLargeError` if the
-    records do not fit in the available memory (`room`).
+    Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit in the available memory
+    (`room`).
     """
-    parts, blanks, space = [(schema_of(log).empty_table(), LINES.empty_table())], BlankLines(), room or Room()
+    parts, blanks, space = [schema_of(log).empty_table()], BlankLines(), room or Room()
     try:
-        for records, left, read in json_parts(log, paths, blanks, space.slice):
-            space.take(records.nbytes + _JUDGED * left.nbytes, read)
-            parts.append((records, left))
+        for records, read in json_parts(log, paths, blanks, space.slice):
+            space.take(records.nbytes, read)
+            parts.append(records)
     except UnplainError:
         return None
     counting.here += blanks.here
-    records, left = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
-    return (records, left) if paths else None
+    return pa.concat_tables(parts) if paths else None
 
 
-def json_parts(
-    log: Log, paths: Sequence[str], counting: BlankLines, most: int
-) -> Iterator[tuple[pa.Table, pa.Table, int]]:
-    """Read the plain lines of JSON files in parts of about `most` bytes of text; small files share a part.
+def json_parts(log: Log, paths: Sequence[str], counting: BlankLines, most: int) -> Iterator[tuple[pa.Table, int]]:
+    """Read the records of JSON files in parts of about `most` bytes of text; small files share a part.
 
-    Yields the records of a part, its remaining lines, and the number of bytes that were read from the files. Raises
+    Yields the records of a part, valid and rejected ones, and the number of bytes that were read from the files. Raises
     `UnplainError` if Spark might read a file differently.
     """
     lines = (part for path in paths for part in _lines(log, path, most))
     for some in batched_by_size(lines, most, lambda part: part[0].nbytes):
-        records, left = read_lines(log, pa.concat_tables([part for part, _ in some]))
-        judged = left.filter(pc.invert(blank_mask(left)))
-        counting.here += left.num_rows - judged.num_rows
-        yield records, judged, sum(read for _, read in some)
+        texts = pa.concat_tables([part for part, _ in some])
+        records = read_lines(log, texts, skips_blank=True)
+        counting.here += texts.num_rows - records.num_rows
+        yield records, sum(read for _, read in some)
 
 
 def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
@@ -252,9 +247,3 @@ Spark reads files with these names as text, or decompresses them in the same way
 
 _PLACED = 100
 """The minimum number of bytes of memory that a line and its position take."""
-
-_JUDGED = 4
-"""The number of bytes of memory per byte of a line that is left to Spark.
-
-The memory is for the line's bytes, position and reason, both during the transfer and in this process.
-"""

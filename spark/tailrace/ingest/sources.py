@@ -41,6 +41,16 @@ LONGEST = 64 * 2**20
 read.
 """
 
+
+def check_format(log: Log, source: Files | Kafka) -> None:
+    """Raise `SourceError` if a log has columns or options that files of the source's format cannot have."""
+    if isinstance(source, Files) and source.format != "json" and (found := log.json_only) is not None:
+        raise SourceError(
+            f"log {log.name}: {found} = {getattr(log, found)!r} is not read from {source.format} files: write the "
+            f"records as JSON, or leave {found} out"
+        )
+
+
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
 

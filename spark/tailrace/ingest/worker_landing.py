@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,12 +23,11 @@ from tailrace.engines.spark.workers.python_tasks import call_results, files_in_p
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandedPart, LandingTask
-from tailrace.ingest.parsing import read_left
-from tailrace.ingest.partitions import latest_in, merge_seen
+from tailrace.ingest.partitions import merge_seen
+from tailrace.ingest.plain_columns import schema_of as records_schema
 from tailrace.ingest.sources import Files, SizeLookup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import declared_types
-from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
@@ -105,18 +103,12 @@ class WorkerLanding:
         return None
 
     def _judged(self, parts: Sequence[LandedPart], epoch: int) -> LandedEpoch:
-        """Let Spark parse the lines that are not plain, and then merge the results of all parts."""
+        """Merge the results of all parts."""
         files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
-        records, bad = sum(part.records for part in parts), None
-        left = pa.concat_tables([part.left for part in parts])
-        if left.num_rows:
-            rows = read_left(self.spark, self.log, left).toArrow()
-            rows = rows.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
-            good = rows.filter(pc.is_null(rows["_error"])).select([*log_contract(self.log).columns])
-            bad = rows.filter(pc.is_valid(rows["_error"]))
-            files += tuple(self.lake.write_files(self.log.name, good))
-            records += good.num_rows
-            seen.append(latest_in(self.log, good))
+        records = sum(part.records for part in parts)
+        rejected = [part.rejected for part in parts if part.rejected is not None]
+        bad = pa.concat_tables([records_schema(self.log).empty_table(), *rejected])
+        bad = bad.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), bad.num_rows))
         landed = LandedFiles(files, records, bad)
         frame = self._frame(files).withColumn("_epoch", F.lit(epoch).cast("bigint"))
         filed = FiledRecords(frame, LogFiles.of(self.lake.table(self.log.name), files))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.model.base.time import length
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.source_text import length
 from tailrace.plan.stages import (
     Beginning,
     Execution,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
-from tailrace.model.base.time import BEGINNING
+from tailrace.model.base.time import BEGINNING, length
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
-from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.plan.stages import Beginning, Execution, KindPlan, PlannedQuery, Stage, ledger_stage, reader, stage
 from tailrace.sql.epoch import join_rows

@@ -11,11 +11,11 @@ from datetime import timedelta
 from functools import cached_property
 
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
-from tailrace.model.base.time import duration, instant, text
+from tailrace.model.base.time import duration, instant, length, text
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
-from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
 from tailrace.model.logs.log import log_names
 from tailrace.model.logs.watermark_strategies import BoundedDisorder

@@ -37,7 +37,15 @@ from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import complete_partitions, latest_by_partition, partition_names
 from tailrace.ingest.room import Room, TooLargeError
-from tailrace.ingest.sources import Files, SizeLookup, Source, bytes_to_read, file_sizes, messages_between
+from tailrace.ingest.sources import (
+    Files,
+    SizeLookup,
+    Source,
+    bytes_to_read,
+    check_format,
+    file_sizes,
+    messages_between,
+)
 from tailrace.ingest.worker_landing import LandedEpoch, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import (
@@ -144,6 +152,7 @@ class Intake:
         self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, engines: StreamEngines, *,
         signals: bool, shared: bool = False, framed: FramedMessages | None = None,
     ) -> None:  # fmt: skip
+        check_format(landing.log_definition, source)
         self.spark, self.lake, self.source, self.landing = spark, lake, source, landing
         self.framed = framed
         self.shared, self._there = shared, (ALL,) if shared and isinstance(source, Files) else ()

@@ -26,9 +26,8 @@ from tailrace.lake.corrections.stages_behind import stages_behind
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
-from tailrace.model.base.time import duration, text
+from tailrace.model.base.time import duration, length, text
 from tailrace.model.definition.definition import Definition
-from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
 from tailrace.sql.epoch.map_rows import PLACE
 from tailrace.sql.results.compared_rows import counted_rows

@@ -12,7 +12,7 @@ from tailrace.engines.batch.batch_answers import Answering
 from tailrace.model.base.conditions import Match, Missing
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import END_OF_TIME, seconds, text
-from tailrace.model.base.types import is_exact_number, is_type
+from tailrace.model.base.types import is_exact_number, is_plain
 from tailrace.model.combiners.basic import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.combiners.lists import Collect, Distinct, Highest, TopK
 from tailrace.model.combiners.sketches import ApproxDistinct
@@ -99,7 +99,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, before: tu
     columns: Mapping[str, str] = earlier.panes.columns
     for step in steps:
         columns = step.columns(columns)
-    packed = [n for n, type in columns.items() if is_type(type) and type != "double"]
+    packed = [n for n, type in columns.items() if is_plain(type) and type != "double"]
     sums = [n for n, type in columns.items() if is_exact_number(type)]
     if len(sums) > 0 and draw(st.booleans()):
         capped = draw(st.sampled_from(sums))
@@ -112,7 +112,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, before: tu
     for step in steps:
         columns = step.columns(columns)
     numbers = [n for n, type in columns.items() if is_exact_number(type)]
-    exact_types = {n: type for n, type in columns.items() if is_type(type) and type != "double"}
+    exact_types = {n: type for n, type in columns.items() if is_plain(type) and type != "double"}
     plain = [n for n in exact_types if n not in ("window_start", "window_end")]
     keys = [n for n in plain if n != "event_time"]
     what: dict[str, Combiner] = {f"{name}_n": Count()}

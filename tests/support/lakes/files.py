@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from tailrace.ingest.json_reader import LINES
+from tailrace.model.logs.json_records import JsonRecords, as_values
 from tailrace.model.logs.log import Log
 
 THINGS = Log(
@@ -62,6 +64,30 @@ def put(folder: Path, files: Mapping[str, bytes | pa.Table]) -> list[str]:
 def lines(*records: bytes | str) -> bytes:
     """A text file with these lines."""
     return b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in records)
+
+
+def as_lines(texts: Sequence[bytes | None]) -> pa.Table:
+    """Texts as lines of one source, at the places 0, 1, ..."""
+    rows = [{"_bytes": text, "_source": "s", "_offset": n, "_arrival": None} for n, text in enumerate(texts)]
+    return pa.Table.from_pylist(rows, schema=LINES)
+
+
+def by_model(log: Log, texts: Sequence[bytes | None]) -> list[dict[str, Any] | str]:
+    """What the model's own reader says of each text: the record, or the reason."""
+    reader, found = JsonRecords(log), list[dict[str, Any] | str]()
+    for text in texts:
+        read = reader.read(text)
+        shaped = {one.name: one.shape for one in log.shape}
+        found.append(read if isinstance(read, str) else {
+            name: as_values(shaped[name], value) if name in shaped else value for name, value in read.items()
+        })  # fmt: skip
+    return found
+
+
+def said(log: Log, rows: pa.Table) -> list[dict[str, Any] | str]:
+    """What a table of records says of each text, in the order of their places."""
+    read = rows.sort_by("_offset").to_pylist()
+    return [row["_error"] or {name: row[name] for name in log.columns} for row in read]
 
 
 def outcome(frame: DataFrame, log: Log, records: int) -> Outcome:

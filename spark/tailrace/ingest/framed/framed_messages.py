@@ -34,6 +34,7 @@ from tailrace.ingest.framed.column_values import Misfits, without_head
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compile_schema, message_fields
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
+from tailrace.ingest.json_reader import LINES
 from tailrace.ingest.parsing import own_batch, raw_messages
 from tailrace.ingest.plain_columns import (
     TimeCheck,
@@ -42,9 +43,8 @@ from tailrace.ingest.plain_columns import (
     other_time_checks,
     own_time_checks,
     schema_of,
-    too_far_ahead,
 )
-from tailrace.ingest.plain_json import LINES
+from tailrace.model.logs.json_records import too_far_ahead
 from tailrace.model.logs.log import SIGN, Log, too_large
 
 HEAD = 5
@@ -171,7 +171,7 @@ def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]],
 
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
-    """Convert messages to records with the log's columns. The table of messages has the columns `plain_json.LINES`.
+    """Convert messages to records with the log's columns. The table of messages has the columns `json_reader.LINES`.
 
     For a rejected message, the result has a row with the message's bytes and the error.
     """

@@ -48,7 +48,7 @@ class SchemaColumns:
                 continue
             kind = there[name]
             if type == "timestamp" and isinstance(kind, Kind):
-                kind = as_instants(kind, log.instants)
+                kind = as_instants(kind, log.unit_of(column))
             fields[column] = name
             if isinstance(kind, str) or not can_hold(kind, type):
                 wrong.append(f"field {name!r} is {kind}, column {column!r} is declared as {type}")

@@ -9,10 +9,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.lake.read.stage_progress import StageProgress, stage_progress
 from tailrace.model.base.clock import ahead
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, length, text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
-from tailrace.model.definition.source_text import length
 
 MINUTE = 60_000_000
 

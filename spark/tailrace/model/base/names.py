@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tailrace.model.base.errors import Fault, unknown_column
-from tailrace.model.base.types import is_type
+from tailrace.model.base.types import is_plain
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -55,7 +55,7 @@ def key_faults(key: Sequence[str], types: Mapping[str, str], refused: Collection
             yield unknown_column(path, column, types)
         elif types[column] == "double":
             yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
-        elif not is_type(types[column]):
+        elif not is_plain(types[column]):
             yield Fault(path, f"{column}: {types[column]}", "a plain column", "take another column")
         elif column in refused:
             yield reserved(path, column)

@@ -111,3 +111,19 @@ def offset_faults(path: str, value: object) -> Iterable[Fault]:
     """Yield a fault if an offset from 1970 is not a duration."""
     if not isinstance(value, timedelta):
         yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")
+
+
+def length(micros: int) -> str:
+    """Return a length of time, given in microseconds, as text. The unit is the largest unit that divides the length
+    without a remainder.
+
+    >>> length(10_800_000_000), length(5_400_000_000), length(0)
+    ('3 hours', '90 minutes', '0 seconds')
+    """
+    for name, unit in _UNITS:
+        if micros and micros % unit == 0:
+            return f"{micros // unit} {name[:-1] if micros == unit else name}"
+    return f"{micros / 1e6:.10g} seconds"
+
+
+_UNITS = (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 1_000_000))

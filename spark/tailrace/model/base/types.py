@@ -1,4 +1,10 @@
-"""The column types that a definition may use, identified by their Spark SQL names."""
+"""The column types that a definition may use, identified by their Spark SQL names.
+
+A declared type is written by a user: a plain type, or a list (`array<T>`), a map (`map<string,T>`) or a struct
+(`struct<a:T,...>`) of other types, to any depth. A stored type is the type that tables and engines have for a declared
+type: a time of day and a JSON text are strings, and a map is the list of its entries, sorted by key. So equal maps are
+equal rows, and every engine can compare and sort all stored values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,15 @@ from functools import lru_cache
 from tailrace.model.base.errors import Fault
 
 INTEGERS = ("int", "bigint")
-SIMPLE = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
+PLAIN = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
+"""The names of the plain types, except decimals: every part of a definition can have values of these types."""
+
+TEXTS = ("time", "json")
+"""The names of the types whose values tables store as strings."""
+
+SIMPLE = (*PLAIN, "float", "binary", *TEXTS)
+"""The names of the types that are not nested, except decimals."""
+
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 
 MAX_PRECISION = 38
@@ -36,23 +50,76 @@ def decimal_parts(name: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def is_type(name: object) -> bool:
-    """Return True if `name` is the name of a column type: a name in `SIMPLE`, or `decimal(precision,scale)`.
+def is_plain(name: object) -> bool:
+    """Return True if `name` is the name of a plain type: a name in `PLAIN`, or `decimal(precision,scale)`.
 
-    >>> is_type("decimal(10,2)"), is_type("decimal(40,2)"), is_type("number")
+    >>> is_plain("decimal(10,2)"), is_plain("decimal(40,2)"), is_plain("array<int>")
     (True, False, False)
     """
     if not isinstance(name, str):
         return False
     parts = decimal_parts(name)
-    return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
+    return name in PLAIN or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
+
+
+def is_type(name: object) -> bool:
+    """Return True if `name` is the name of a type that the columns of a log may have, nested or not.
+
+    >>> is_type("array<struct<sku:string,price:double>>"), is_type("map<string,int>"), is_type("map<int,int>")
+    (True, True, False)
+    """
+    if not isinstance(name, str) or is_plain(name) or name in SIMPLE:
+        return isinstance(name, str)
+    if (inner := element_type(name) or map_value(name)) is not None:
+        return is_type(inner)
+    fields = struct_fields(name)
+    return bool(fields) and all(_FIELD.fullmatch(field) and is_type(type) for field, type in (fields or {}).items())
+
+
+def plain_faults(path: str, type: object) -> Iterator[Fault]:
+    """Yield a fault if a value is not the name of a plain type."""
+    if not is_plain(type):
+        remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+        yield Fault(path, type, "a column type", remedy)
 
 
 def type_faults(path: str, type: object) -> Iterator[Fault]:
-    """Yield a fault if a value is not the name of a column type."""
+    """Yield a fault if a value is not the name of a type that the columns of a log may have."""
     if not is_type(type):
-        remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
-        yield Fault(path, type, "a column type", remedy)
+        plain = "string, boolean, int, bigint, float, double, decimal(p,s), date, time, timestamp, binary or json"
+        yield Fault(path, type, "a column type", f"use {plain}; or array<T>, map<string,T>, struct<a:T,b:T> of these")
+
+
+def stored_type(name: str) -> str:
+    """Return the type with which tables and engines store values of a declared type.
+
+    >>> stored_type("struct<opens:time,tags:map<string,int>>")
+    'struct<opens:string,tags:array<struct<key:string,value:int>>>'
+    >>> stored_type("array< decimal(10, 2) >"), stored_type("json")
+    ('array<decimal(10,2)>', 'string')
+    """
+    name = name.replace(" ", "")
+    if (value := map_value(name)) is not None:
+        return f"array<struct<key:string,value:{stored_type(value)}>>"
+    if (element := element_type(name)) is not None:
+        return f"array<{stored_type(element)}>"
+    if (fields := struct_fields(name)) is not None:
+        return struct_type({field: stored_type(type) for field, type in fields.items()})
+    return "string" if name in TEXTS else name
+
+
+_FIELD = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""The pattern of the names of fields; it is the same as the pattern of the names of columns."""
+
+
+@lru_cache(maxsize=256)
+def map_value(name: str) -> str | None:
+    """Return the type of a map's values, or None for any other type; the keys of a map are strings.
+
+    >>> map_value("map<string,array<int>>"), map_value("array<int>")
+    ('array<int>', None)
+    """
+    return name[len("map<string,") : -1] if name.startswith("map<string,") and name.endswith(">") else None
 
 
 @lru_cache(maxsize=256)

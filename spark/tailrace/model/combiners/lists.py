@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault, share_faults, whole_faults
-from tailrace.model.base.types import is_type, struct_fields
+from tailrace.model.base.types import is_plain, struct_fields
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
@@ -105,7 +105,7 @@ class Highest(Gathering):
         if not fields:
             expected = "a column that is several in one"
             yield Fault(f"{path}.column", f"{self.column}: {type}", expected, 'write each=Pack("bid", ("price", "by"))')
-        elif not is_type(fields.get(self.by)):
+        elif not is_plain(fields.get(self.by)):
             yield Fault(f"{path}.by", self.by, f"one of the packed columns {', '.join(fields)}", "pack it, too")
         yield from super().faults(path, type)
 

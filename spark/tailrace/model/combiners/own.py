@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault, RecordError, failure
-from tailrace.model.base.types import element_type, is_type, struct_fields
+from tailrace.model.base.types import element_type, is_plain, struct_fields
 from tailrace.model.base.values import fitter
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.windows.windows import Windowing
@@ -117,7 +117,7 @@ def _of_type(value: Any, type: str) -> Any:
 def _is_state(type: object) -> bool:
     if not isinstance(type, str):
         return False
-    return type == _COUNTS or is_type(element_type(type) or type)
+    return type == _COUNTS or is_plain(element_type(type) or type)
 
 
 def _said(error: Exception) -> str:

@@ -26,7 +26,7 @@ from tailrace.model.base.errors import Fault, TailraceError, raise_faults
 from tailrace.model.base.names import RESERVED, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, moment, text, waits
-from tailrace.model.base.types import element_type, is_type, type_faults
+from tailrace.model.base.types import element_type, is_plain, plain_faults
 from tailrace.model.base.values import fitter, of_value
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import digest, of_log
@@ -557,7 +557,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
             yield reserved(path, name)
         if name in computation.key:
             yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
-        yield from type_faults(path, type_)
+        yield from plain_faults(path, type_)
     yield from _loop_faults(computation)
     if not waits(computation.allowed_lateness):
         found = computation.allowed_lateness
@@ -595,7 +595,7 @@ def _loop_faults(computation: Computation) -> Iterable[Fault]:
         yield from name_faults(path, name)
         if name in computation.key or name == PANE_TIME:
             yield Fault(path, name, "a name that the key and the event time do not have", "rename it")
-        yield from type_faults(path, type_)
+        yield from plain_faults(path, type_)
     if computation.loops and computation.ordered:
         remedy = "leave ordered out: what is fed back comes an epoch later, whatever its event time"
         yield Fault("ordered", True, "no order by event time where records are fed back", remedy)
@@ -610,7 +610,7 @@ def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
         if not isinstance(field, Field) or not isinstance(field.type, str):
             yield Fault(path, declared, "a type, or a Field", 'write for example Field("bigint", 0)')
             continue
-        if not is_type(element_type(field.type) or field.type):
+        if not is_plain(element_type(field.type) or field.type):
             yield Fault(path, field.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
             continue
         try:

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
-from tailrace.model.base.types import is_type
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, length, waits
+from tailrace.model.base.types import is_plain
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.join_input import (
@@ -39,7 +39,7 @@ from tailrace.model.definition.join_input import (
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
-from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.windows.calendars import Calendar
@@ -369,7 +369,7 @@ def _column_faults(join: Join) -> Iterator[Fault]:
             yield from name_faults(path, name)
             if column not in types_:
                 yield unknown_column(path, column, types_)
-            elif not is_type(types_[column]):
+            elif not is_plain(types_[column]):
                 yield Fault(path, f"{column}: {types_[column]}", "a plain column", "leave it out")
             elif name in RESERVED or name == SIDE or "__" in name:
                 yield reserved(path, name)

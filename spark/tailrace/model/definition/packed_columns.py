@@ -17,7 +17,7 @@ from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, unknown_column, whole_faults
 from tailrace.model.base.names import name_faults
-from tailrace.model.base.types import element_type, is_type, struct_fields
+from tailrace.model.base.types import element_type, is_plain, struct_fields
 from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
 
 
@@ -69,7 +69,7 @@ class Pack(ElementWise):
             yield from name_faults(f"{path}.of[{name!r}]", name)
             if column not in types:
                 yield unknown_column(f"{path}.of[{name!r}]", column, types)
-            elif not is_type(types[column]):
+            elif not is_plain(types[column]):
                 yield Fault(f"{path}.of[{name!r}]", f"{column}: {types[column]}", "a plain column", "leave it out")
         if self.keep is not None:
             yield from condition_faults(f"{path}.keep", self.keep, types)

@@ -20,8 +20,8 @@ from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, RecordError, failure, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, waits
-from tailrace.model.base.types import element_type, is_type
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length, waits
+from tailrace.model.base.types import element_type, is_plain
 from tailrace.model.combiners.basic import Combiner, Count, Merge, Part
 from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Collect, Highest
@@ -44,7 +44,7 @@ from tailrace.model.definition.record_steps import (
     taken_through,
     unkept_faults,
 )
-from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log, missing_log
 from tailrace.model.triggers.composite import trigger_faults
@@ -554,7 +554,7 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 def _combines(combiner: Combiner, type: str | None) -> bool:
     """Return True if a combiner can read a column of this type."""
-    if type is None or is_type(type) or isinstance(combiner, Count):
+    if type is None or is_plain(type) or isinstance(combiner, Count):
         return True
     return isinstance(combiner, Collect | Highest) and not element_type(type)
 

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from types import FunctionType
 
-from tailrace.model.base.time import duration
+from tailrace.model.base.time import duration, length
 from tailrace.model.triggers.combinators import AfterWatermark, AllOf, AnyOf, Repeat, Sequence, Until
 from tailrace.model.triggers.trigger import AtWatermark, Trigger
 
@@ -44,22 +44,6 @@ def written(part: object) -> str:
         return f"{type(part).__name__}({', '.join(options)})"
     # Write the function's name instead of its repr, because the repr contains an address that differs from run to run.
     return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
-
-
-def length(micros: int) -> str:
-    """Return a length of time, given in microseconds, as text. The unit is the largest unit that divides the length
-    without a remainder.
-
-    >>> length(10_800_000_000), length(5_400_000_000), length(0)
-    ('3 hours', '90 minutes', '0 seconds')
-    """
-    for name, unit in _UNITS:
-        if micros and micros % unit == 0:
-            return f"{micros // unit} {name[:-1] if micros == unit else name}"
-    return f"{micros / 1e6:.10g} seconds"
-
-
-_UNITS = (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 1_000_000))
 
 
 def _duration(value: timedelta) -> str:

@@ -15,15 +15,6 @@ DEPTH = 500
 DEEP = f"nested more than {DEPTH} levels deep"
 """The reason for rejecting a text that is nested too deeply."""
 
-DIGITS = 1000
-"""The maximum number of digits that a number in a JSON text may have."""
-
-LONG = f"a number of more than {DIGITS} digits"
-"""The reason for rejecting a text that contains a number with too many digits."""
-
-NAME = 50_000
-"""The maximum number of characters that the name of a field may have."""
-
 
 def beyond(text: str) -> str | None:
     """Return a description of the limit that a JSON text exceeds, or None if the text exceeds no limit.
@@ -32,17 +23,12 @@ def beyond(text: str) -> str | None:
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')
-    >>> beyond('{"a": ' + "1" * 1001 + "}")
-    'a number of more than 1000 digits'
     """
-    if len(text) <= min(DEPTH, DIGITS):
+    if text.count("[") + text.count("{") <= DEPTH:
         return None
-    rest = _TEXT.sub("", text)
-    if max(accumulate(1 if one in "[{" else -1 for one in _BRACKET.findall(rest)), default=0) > DEPTH:
-        return DEEP
-    return LONG if _NUMBER.search(rest) else None
+    brackets = _BRACKET.findall(_TEXT.sub("", text))
+    return DEEP if max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0) > DEPTH else None
 
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
-_NUMBER = re.compile(rf"[0-9]{{{DIGITS + 1}}}")

@@ -7,17 +7,21 @@ pipeline stage: answers with their event times, and retractions of answers. A la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
-from tailrace.model.base.types import type_faults
+from tailrace.model.base.types import is_plain, stored_type, type_faults
+from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
@@ -36,6 +40,48 @@ FARTHEST_AHEAD = LATEST - EARLIEST
 
 LARGEST = 100 * 2**20
 """The largest value that `record_bytes` may have, in bytes; Spark cannot handle a value of 128 MB."""
+
+
+ELEMENTS = 100_000
+"""The default of `elements`: the maximum number of elements of a list, and of entries of a map."""
+
+
+class Columns(Mapping[str, str]):
+    """The columns of a log, with the types that tables store; `declared` has the types that the log declares.
+
+    >>> columns = Columns({"at": "timestamp", "tags": "map<string,int>"})
+    >>> columns["tags"], columns.declared["tags"]
+    ('array<struct<key:string,value:int>>', 'map<string,int>')
+    """
+
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        own = declared.declared if isinstance(declared, Columns) else declared
+        self.declared: dict[str, Any] = {
+            n: type.replace(" ", "") if _is_nested(type) else type for n, type in own.items()
+        }
+        self._stored = {n: stored_type(type) if isinstance(type, str) else type for n, type in self.declared.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._stored[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __or__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return {**other, **self}
+
+    def __repr__(self) -> str:
+        return repr(self.declared)
+
+
+def _is_nested(type: object) -> bool:
+    return isinstance(type, str) and "<" in type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +109,22 @@ class Log:
     time), the repeated record is counted but not written to the log (rule X5; MillWheel, 6.1). Without `record_id`, a
     record is identified by its position in the source.
 
+    `fields` maps a column to its place in the record, if the place has another name than the column, or is inside an
+    object: `fields={"event_id": "eventId", "country": "user.country"}`. The fields of a struct are placed in the same
+    way, relative to their struct: `fields={"items.price": "unitPrice"}`. `rest` names an additional column of type
+    `json`, which keeps all undeclared fields of a record, as they were written. `elements` is the maximum number of
+    elements of a list; a record with a longer list is rejected.
+
     `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format. For
     Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to the
     other name, or a tuple of other names, that the column may have in these schemas. An example is the old name of a
     renamed column: `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants
-    since 1970 although their schema does not say so; without `instants`, such numbers are refused. `record_bytes` is
-    the maximum size of a line or message in bytes; a larger line or message is rejected.
+    since 1970 although their schema does not say so; without `instants`, such numbers are refused. To declare the form
+    of some columns only, pass a mapping: `instants={"at": "milliseconds", "paid": "%d.%m.%Y %H:%M"}`; a form is a unit,
+    or a format of `strptime`. `zone` is the time zone of instants that are written without one, by default UTC. If the
+    clocks of the zone show a time twice, the first of the two instants is used. If the clocks skip a time, the time is
+    read with the offset before the skip. `record_bytes` is the maximum size of a line or message in bytes; a larger
+    line or message is rejected.
     """
 
     name: str
@@ -87,8 +143,12 @@ class Log:
     required: Several[str] = Several()
     messages: Literal["json", "avro", "protobuf"] = "json"
     aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    instants: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] | None = None
+    instants: str | Mapping[str, str] | None = None
     record_bytes: int = 20 * 2**20
+    fields: Mapping[str, str] = field(default_factory=dict)
+    zone: str = "UTC"
+    rest: str | None = None
+    elements: int = ELEMENTS
 
     landed: ClassVar[bool] = True
     """Whether a source fills the log, so that the lake has a table with the log's records."""
@@ -97,8 +157,14 @@ class Log:
     """Whether the log's table has a sign for each record, which says whether the record is added or retracted."""
 
     def __post_init__(self) -> None:
-        for name in ("columns", "percentiles", "aliases"):
+        for name in ("percentiles", "aliases", "fields"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        if isinstance(self.instants, Mapping):
+            object.__setattr__(self, "instants", MappingProxyType(dict(self.instants)))
+        columns = Columns(self.columns)
+        if self.rest is not None and self.rest not in columns:
+            columns = Columns({**columns.declared, self.rest: "json"})
+        object.__setattr__(self, "columns", columns)
         raise_faults(self.name, self._faults())
 
     @property
@@ -142,10 +208,43 @@ class Log:
         """The columns that identify a record; empty if a record is identified by its position in the source."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
 
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """The columns with the types that the log declares; `columns` has the types that tables store."""
+        return self.columns.declared if isinstance(self.columns, Columns) else self.columns
+
+    @cached_property
+    def shape(self) -> tuple[Field, ...]:
+        """The place and the shape of each column's values in a record of the source, except the column `rest`."""
+        forms = self.instants if isinstance(self.instants, Mapping) else {}
+        default = self.instants if isinstance(self.instants, str) else None
+        types = {name: type for name, type in self.declared.items() if name != self.rest}
+        return fields_of(types, self.fields, forms, default)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the options of the log, without the values that are computed from them."""
+        own = {one.name for one in dataclass_fields(self)}
+        return {name: value for name, value in self.__dict__.items() if name in own}
+
+    @property
+    def json_only(self) -> str | None:
+        """The option of the log that only a source in JSON can have; None if the log is flat."""
+        plain = all(map(is_plain, self.declared.values()))
+        options = {
+            "columns": not plain, "fields": self.fields, "instants": isinstance(self.instants, Mapping),
+            "zone": self.zone != "UTC", "rest": self.rest,
+        }  # fmt: skip
+        return next((name for name, given in options.items() if given), None)
+
+    def unit_of(self, column: str) -> str | None:
+        """Return the unit of whole numbers that represent instants in a column; None if the log declares no unit."""
+        return self.instants.get(column) if isinstance(self.instants, Mapping) else self.instants
+
     def names_of(self, column: str) -> tuple[str, ...]:
-        """Return the names that a column may have in schemas: the column's name first, and then its aliases."""
+        """Return the names that a column may have in schemas: the name of its place first, and then its aliases."""
         others = self.aliases.get(column, ())
-        return (column, *((others,) if isinstance(others, str) else others))
+        first = self.fields.get(column, column)
+        return (first, *((others,) if isinstance(others, str) else others))
 
     @property
     def never_missing(self) -> dict[str, str]:
@@ -184,7 +283,7 @@ class Log:
             yield Fault("log.columns", {}, "at least one column", 'write columns={"at": "timestamp"}')
         for name, type in self.columns.items():
             yield from name_faults(f"log.columns[{name!r}]", name)
-            yield from type_faults(f"log.columns[{name!r}]", type)
+            yield from type_faults(f"log.columns[{name!r}]", self.declared.get(name, type))
         for role in ("event_time", "arrival_time"):
             column = getattr(self, role)
             if column is None and role == "arrival_time":
@@ -229,13 +328,13 @@ class Log:
     def _message_faults(self) -> Iterable[Fault]:
         if self.messages not in ("json", "avro", "protobuf"):
             yield Fault("log.messages", self.messages, '"json", "avro" or "protobuf"', 'leave it out for "json"')
-        elif self.messages == "json" and not self.signed:
-            for name, given in (("aliases", dict(self.aliases)), ("instants", self.instants)):
-                if given:
-                    expected = "nothing for messages of JSON"
-                    yield Fault(f"log.{name}", given, expected, 'write messages="avro", or leave it out')
-        if self.instants not in (None, *UNITS):
-            yield Fault("log.instants", self.instants, f"one of {', '.join(UNITS)}", "leave it out")
+        elif self.messages == "json" and not self.signed and self.aliases:
+            expected = "nothing for messages of JSON"
+            yield Fault("log.aliases", dict(self.aliases), expected, 'name the place: fields={"cents": "price_cents"}')
+        elif (self.messages != "json" or self.signed) and (found := self.json_only):
+            expected = "columns and options that messages in Avro, in Protobuf and of changes have"
+            yield Fault(f"log.{found}", getattr(self, found), expected, "have the producer write JSON, or leave it out")
+        yield from self._place_faults()
         taken = {column: column for column in self.columns}
         for column, others in self.aliases.items():
             path, names = f"log.aliases[{column!r}]", self.names_of(column)[1:] if _names(others) else ()
@@ -249,6 +348,52 @@ class Log:
                         path, name, f"a name that column {taken[name]!r} does not have", "leave one of them out"
                     )
                 taken[name] = column
+
+    def _place_faults(self) -> Iterable[Fault]:
+        known = dict(paths_of({name: type for name, type in self.declared.items() if isinstance(type, str)}))
+        for column, text in self.fields.items():
+            path = f"log.fields[{column!r}]"
+            if column not in known or column == self.rest:
+                yield unknown_column(path, column, known)
+            if place_of(text) is None:
+                expected = "a place in the record: names with dots between them"
+                yield Fault(path, text, expected, 'write for example "user.country", or "`a name`.country"')
+            elif column in known and (other := self._overlapping(column)) is not None:
+                expected = f"a place that {other!r} does not have, and that is not inside the place of {other!r}"
+                yield Fault(path, text, expected, "take one of the columns, and derive the other")
+        forms: object = self.instants
+        if isinstance(forms, str):
+            forms = {self.event_time: forms}
+        for column, form in forms.items() if isinstance(forms, Mapping) else ():
+            path = "log.instants" if isinstance(self.instants, str) else f"log.instants[{column!r}]"
+            if known.get(column) not in ("timestamp", "date", "time") and isinstance(self.instants, Mapping):
+                yield Fault(path, column, "a column of instants, dates or times", "declare it as timestamp")
+            elif form not in UNITS and not (isinstance(form, str) and "%" in form):
+                expected = f"one of {', '.join(UNITS)}, or a format of strptime"
+                yield Fault(path, form, expected, 'write for example "milliseconds" or "%d.%m.%Y %H:%M:%S"')
+        if forms is not None and not isinstance(forms, Mapping):
+            yield Fault("log.instants", forms, f"one of {', '.join(UNITS)}, or a mapping", "leave it out")
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+            yield Fault("log.zone", self.zone, "the name of a time zone", 'write for example zone="Europe/Berlin"')
+        if self.rest is not None and self.declared.get(self.rest) != "json":
+            yield Fault("log.rest", self.rest, "a column of its own, of type json", 'write rest="extra"')
+        size: object = self.elements
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            yield Fault("log.elements", size, "a number of elements", f"leave it out for {ELEMENTS:,}")
+
+    def _overlapping(self, column: str) -> str | None:
+        """Return a column or field whose place overlaps with the place of `column`, or None if there is none."""
+        level, _, name = column.rpartition(".")
+        known = [path for path, _ in paths_of({n: type for n, type in self.declared.items() if isinstance(type, str)})]
+        beside = [path for path in known if path.rpartition(".")[0] == level and path != column]
+        own = place_of(self.fields[column]) or (name,)
+        for other in beside:
+            place = place_of(self.fields.get(other, f"`{other.rpartition('.')[2]}`")) or (None,)
+            if place[: len(own)] == own or own[: len(place)] == place:
+                return other
+        return None
 
     def _watermark_faults(self) -> Iterable[Fault]:
         strategy: object = self.watermark

@@ -18,10 +18,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length
 from tailrace.model.base.values import fitted_number as of_number
 from tailrace.model.base.values import in_utc, no_value, of_value
-from tailrace.model.definition.source_text import length
 from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket

@@ -9,14 +9,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.ingest.plain_json import LINES, read_lines
+from tailrace.ingest.json_reader import TOGETHER, read_lines
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import Log
-from tests.support.lakes.files import THINGS
+from tests.support.lakes.files import THINGS, as_lines, by_model, said
 
 Texts = Mapping[str, str]
 
@@ -45,11 +45,6 @@ def lines(draw: st.DrawFn) -> str:
 _SPACE = st.sampled_from(["", "", "", " ", "\t"])
 
 
-def raw(texts: list[str]) -> pa.Table:
-    rows = [{"_bytes": text.encode(), "_source": "s", "_offset": n, "_arrival": None} for n, text in enumerate(texts)]
-    return pa.Table.from_pylist(rows, schema=LINES)
-
-
 def by_hand(text: str) -> dict[str, Any]:
     """What Python makes of a line."""
     values = json.loads(text, parse_float=Decimal, parse_int=Decimal)
@@ -66,31 +61,48 @@ def by_hand(text: str) -> dict[str, Any]:
 
 
 @given(st.lists(lines(), max_size=12))
-def test_X6_a_line_is_read_exactly_or_left(texts: list[str]) -> None:
-    records, left = read_lines(THINGS, raw(texts))
-    offsets = [*records["_offset"].to_pylist(), *left["_offset"].to_pylist()]
-    assert sorted(offsets) == list(range(len(texts))), "each line is in one of the two, once"
-    for row in records.to_pylist():
-        assert {name: row[name] for name in THINGS.columns} == by_hand(texts[row["_offset"]])
-        assert instant(THINGS.earliest) <= instant(row["at"]) < instant(THINGS.latest)
-    assert all(one.as_py() == texts[n.as_py()].encode() for one, n in zip(left["_bytes"], left["_offset"], strict=True))
+def test_X6_a_line_is_read_exactly_or_rejected_as_the_model_does(texts: list[str]) -> None:
+    read = [text.encode() for text in texts]
+    rows = read_lines(THINGS, as_lines(read))
+    assert said(THINGS, rows) == by_model(THINGS, read)
+    for row in rows.to_pylist():
+        if row["_error"] is None:
+            assert {name: row[name] for name in THINGS.columns} == by_hand(texts[row["_offset"]])
+            assert instant(THINGS.earliest) <= instant(row["at"]) < instant(THINGS.latest)
+        else:
+            assert row["_raw"] == read[row["_offset"]]
 
 
-def test_a_line_that_is_written_as_declared_is_plain() -> None:
-    whole = (
-        '{"id": "a é", "at": "2026-01-01T12:00:00.5Z", "n": -12, "small": 7, "ratio": -0.25, "price": 1.50, '
-        '"day": "2026-02-28", "ok": true}'
-    )
-    texts = [whole, '{"at":"2026-01-01 12:00:00"}', "", "[1]", '{"ok":null,"at":"2026-01-01T12:00:00+00:00"}', whole]
-    records, left = read_lines(THINGS, raw(texts))
-    assert left["_offset"].to_pylist() == [2, 3]
-    assert sorted(records["_offset"].to_pylist()) == [0, 1, 4, 5]
+def test_X6_what_is_read_of_a_line_does_not_depend_on_the_lines_beside_it() -> None:
+    """One bad line among thousands costs itself, wherever it is."""
+    good = b'{"at": "2026-01-01T12:00:00Z", "n": 1}'
+    for bad, reason in (
+        (b'{"at": 1}', "at = 1 is not a timestamp"),
+        (b"{}}", "not one JSON object"),
+        (b'{"n', "not one JSON object"),
+    ):
+        for place in (0, 1, TOGETHER - 1, TOGETHER, 2 * TOGETHER + 7):
+            texts = [good] * (2 * TOGETHER + 8)
+            texts[place] = bad
+            rows = read_lines(THINGS, as_lines(texts))
+            wrong = rows.filter(pc.is_valid(rows["_error"]))
+            assert (wrong["_offset"].to_pylist(), wrong["_error"].to_pylist()) == ([place], [reason])
+            assert pc.unique(rows.filter(pc.is_null(rows["_error"]))["n"]).to_pylist() == [1]
 
 
-def test_a_record_without_its_time_or_id_is_left() -> None:
+def test_two_objects_on_a_line_beside_an_empty_line_are_not_taken_for_two_records() -> None:
+    texts = [b'{"at": "2026-01-01T12:00:00Z"}{"at": "2026-01-01T12:00:00Z"}', b"", b'{"at": "2026-01-01T12:00:00Z"}']
+    rows = read_lines(THINGS, as_lines(texts))
+    assert rows.sort_by("_offset")["_error"].to_pylist() == ["not one JSON object", "not one JSON object", None]
+    assert read_lines(THINGS, as_lines(texts), skips_blank=True).num_rows == 2
+
+
+def test_a_record_without_its_time_or_id_is_rejected() -> None:
     log = Log(name="things", columns={"id": "string", "at": "timestamp"}, event_time="at", record_id=("id",))
     texts = ['{"id": "a", "at": "2026-01-01T12:00:00Z"}', '{"id": null, "at": "2026-01-01T12:00:00Z"}', '{"id": "b"}']
-    for one in (log, replace(log, record_id=(), required="id")):
-        records, left = read_lines(one, raw(texts))
-        assert records["id"].to_pylist() == ["a"]
-        assert left["_offset"].to_pylist() == [1, 2]
+    for one, missing in (
+        (log, "the record id id is missing"),
+        (replace(log, record_id=(), required="id"), "the required column id is missing"),
+    ):
+        rows = read_lines(one, as_lines([text.encode() for text in texts])).sort_by("_offset")
+        assert rows["_error"].to_pylist() == [None, missing, "the event time at is missing"]

@@ -1,0 +1,447 @@
+"""Read JSON lines and messages to a log's columns, many records at a time.
+
+Arrow parses the records. Its parser is strict: a value must have the declared type, and no name may be there twice. A
+record that Arrow cannot read, or that has a value that Arrow might read differently, is read by the model's own reader
+(`model.logs.json_records`), which also knows the reason for rejecting a record. So the result for a record does not
+depend on the records beside it. The reader runs in this process and on Spark's executors alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
+from tailrace.ingest.plain_columns import fit_mask, schema_of
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.json_limits import DEPTH
+from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, text_value
+from tailrace.model.logs.log import Log
+from tailrace.model.logs.shapes import Field, Listed, Mapped, Plain, Shape, Struct
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+LINES = pa.schema(
+    {
+        "_bytes": pa.binary(),
+        "_source": pa.string(),
+        "_offset": pa.int64(),
+        "_arrival": pa.timestamp("us", "UTC"),
+    }
+)
+"""The columns of unparsed lines: the bytes, the position, and the arrival time."""
+
+TOGETHER = 4_000
+"""The number of records that Arrow parses in one call. If one of them is invalid, only these are parsed again."""
+
+FEW = 4
+"""The number of records among which the model's reader searches for an invalid record, without Arrow."""
+
+
+def read_lines(log: Log, lines: pa.Table, *, skips_blank: bool = False) -> pa.Table:
+    """Read lines or messages; the result has a row for each valid or rejected record (`plain_columns.schema_of`).
+
+    The rows are in the order of the lines. With `skips_blank`, lines of white space are not records.
+    """
+    reader, schema = _reader(log), schema_of(log)
+    batches = lines.select(LINES.names).cast(LINES).combine_chunks().to_batches()
+    return pa.concat_tables([schema.empty_table(), *(reader.read(batch, skips_blank) for batch in batches)])
+
+
+def lines_reader(log: Log) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function with which Spark's executors read lines, for `mapInArrow`."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from read_lines(log, pa.Table.from_batches([batch])).combine_chunks().to_batches()
+
+    return read
+
+
+def _reader(log: Log) -> JsonReader:
+    """Return the reader of a log. It is built once for each log."""
+    found: JsonReader | None = log.__dict__.get(_READER)
+    if found is None:
+        found = JsonReader(log)
+        log.__dict__[_READER] = found
+    return found
+
+
+_READER = "_json_reader"
+
+
+@dataclass
+class Doubt:
+    """Masks of values: values that do not fit, and doubles from which digits may have been lost."""
+
+    misfits: Mask
+    doubles: Mask
+
+
+class JsonReader:
+    """The reader of a log's JSON lines."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.schema, self.records = log, schema_of(log), JsonRecords(log)
+        self._root = branch_of(log.shape)
+        self._declared = None if log.rest is not None or not _parsed_by_arrow(log.shape) else _schema(self._root)
+        self._decimals = _spelled_decimals(log)
+
+    def read(self, batch: pa.RecordBatch, skips_blank: bool = False) -> pa.Table:
+        """Read a batch of lines to a table of records, valid and rejected ones."""
+        tables, read, left = list[pa.Table](), list[Rows](), list[Rows]()
+        raw = batch.column(0)
+        if self._declared is None or not len(raw):
+            return self._judged(batch, np.flatnonzero(~_blank(raw)) if skips_blank else np.arange(len(raw)))
+        likely = self._likely(raw)
+        rows = np.flatnonzero(likely)
+        cut = [rows[start : start + TOGETHER] for start in range(0, len(rows), TOGETHER)]
+        with ThreadPoolExecutor(max(1, min(len(cut), pa.cpu_count()))) as pool:
+            for made, sure, unsure in pool.map(partial(self._read, batch), cut):
+                tables += made
+                read += sure
+                left += unsure
+        judged = np.sort(np.concatenate([np.flatnonzero(~likely), *left]))
+        if not len(judged):
+            return pa.concat_tables(tables)
+        if skips_blank:
+            judged = judged[~_blank(_some(raw, judged))]
+        order = np.argsort(np.concatenate([*read, judged]))
+        return pa.concat_tables([*tables, self._judged(batch, judged)]).take(pa.array(order))
+
+    def _read(self, batch: pa.RecordBatch, rows: Rows) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
+        """Read lines with Arrow; return the records, their lines, and the lines that the model's reader must read."""
+        tables, sure, left = list[pa.Table](), list[Rows](), list[Rows]()
+        for some, parsed in self._parsed(batch.column(0), rows):
+            if parsed is None:
+                left.append(some)
+            else:
+                table, unsure = self._converted(batch, some, parsed)
+                tables.append(table)
+                sure.append(some[~unsure])
+                left.append(some[unsure])
+        return tables, sure, left
+
+    def _likely(self, raw: pa.BinaryArray) -> Mask:
+        """Return a mask of the lines that Arrow may parse: each begins with `{`, ends with `}`, and is UTF-8.
+
+        If each line of a text begins and ends so, no object goes on in the next line: after a `}` inside of an object
+        or a list, JSON has no `{`. So a text with as many objects as lines has one object in each line.
+        """
+        size = pc.fill_null(pc.binary_length(raw), 0).to_numpy(zero_copy_only=False)
+        data, ends = _bytes_of(raw)
+        likely: Mask = (size > 1) & (size <= self.log.record_bytes)
+        likely &= data[np.minimum(ends[:-1], len(data) - 1)] == _OPEN
+        likely &= data[np.maximum(ends[1:] - 1, 0)] == _CLOSE
+        try:
+            raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            likely &= np.array([_is_utf8(one) for one in raw], np.bool_)
+        # Only a line with so many bytes can be nested too deeply.
+        if (long := np.flatnonzero(likely & (size > 2 * DEPTH))).size:
+            opened = np.concatenate([[0], np.cumsum((data == _OPEN) | (data == _LIST))])
+            likely[long] &= opened[ends[long + 1]] - opened[ends[long]] <= DEPTH
+        return likely
+
+    def _parsed(self, raw: pa.BinaryArray, rows: Rows) -> Iterator[tuple[Rows, pa.Table | None]]:
+        """Parse lines with Arrow; yield the lines with their values, or with None if Arrow could not parse them."""
+        found = self._parse(_some(raw, rows))
+        if isinstance(found, pa.Table):
+            yield rows, found
+        elif len(rows) <= FEW:
+            yield rows, None
+        elif found is None:
+            yield from self._parsed(raw, rows[: len(rows) // 2])
+            yield from self._parsed(raw, rows[len(rows) // 2 :])
+        else:
+            yield rows[found : found + 1], None
+            for some in (rows[:found], rows[found + 1 :]):
+                if len(some):
+                    yield from self._parsed(raw, some)
+
+    def _parse(self, lines: pa.BinaryArray) -> pa.Table | int | None:
+        """Parse lines in one call of Arrow; if this fails, return the index of the first faulty line, if known."""
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        text = pc.binary_join(whole, b"\n")[0].as_buffer()
+        options = pj.ParseOptions(
+            explicit_schema=self._declared,
+            unexpected_field_behavior="error" if self.log.unknown == "reject" else "ignore",
+        )
+        # The block has all lines, so that the row in an error is the index of a line.
+        block = pj.ReadOptions(block_size=len(text) + 1, use_threads=False)
+        try:
+            read = pj.read_json(pa.BufferReader(text), read_options=block, parse_options=options)
+        except pa.ArrowInvalid as error:
+            place = _IN_ROW.search(str(error))
+            return int(place[1]) if place and int(place[1]) < len(lines) else None
+        return read if read.num_rows == len(lines) else None
+
+    def _converted(self, batch: pa.RecordBatch, rows: Rows, read: pa.Table) -> tuple[pa.Table, Mask]:
+        """Convert parsed values to the declared types; return the records, and a mask of the lines that are left.
+
+        A line is left if Arrow may have read a value differently from the model, or if the record does not fit.
+        """
+        lines, size = _some(batch, rows), len(rows)
+        doubt, columns = Doubt(np.zeros(size, np.bool_), np.zeros(size, np.bool_)), dict[str, pa.Array]()
+        self._columns(self._root, {name: _one(read[name]) for name in read.column_names}, columns, doubt)
+        unsure = doubt.misfits
+        if self._decimals is not None:
+            unsure |= _matches(lines.column(0), self._decimals)
+        if doubt.doubles.any():
+            sizes = pc.binary_length(lines.column(0)).to_numpy(zero_copy_only=False)
+            unsure |= doubt.doubles & ((sizes > 300) | _matches(lines.column(0), "[0-9]{16}|[eE]-"))
+        columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
+        if self.log.arrival_time is not None:
+            columns["_arrival"] = columns[self.log.arrival_time]
+        table = pa.table([columns.get(one.name, pa.nulls(size, one.type)) for one in self.schema], schema=self.schema)
+        unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
+        return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
+
+    def _columns(self, branch: Branch, given: Any, made: dict[str, pa.Array], doubt: Doubt) -> None:
+        """Convert the values of the fields in an object, and mark the objects with doubtful values."""
+        for name, child in branch.children.items():
+            values = given[name] if isinstance(given, dict) else given.field(name)
+            if isinstance(child, Branch):
+                self._columns(child, values, made, doubt)
+            else:
+                made[child.name] = self._values(child.shape, values, doubt)
+
+    def _values(self, shape: Shape, values: pa.Array, doubt: Doubt) -> pa.Array:
+        """Convert values of a shape, and mark doubtful values."""
+        if isinstance(shape, Plain):
+            return self._plain(shape, values, doubt)
+        if isinstance(shape, Struct):
+            made = dict[str, pa.Array]()
+            self._columns(self.records.inside(shape), values, made, doubt)
+            fields = [pa.field(one.name, made[one.name].type) for one in shape.fields]
+            arrays = [made[one.name] for one in shape.fields]
+            return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
+        assert isinstance(shape, Listed), "Arrow parses no maps"
+        ends, size = values.offsets.to_numpy(), len(values.values)
+        inside = Doubt(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        inner = self._values(shape.element, values.values, inside)
+        doubt.misfits |= np.diff(ends) > self.log.elements
+        for outer, deep in ((doubt.misfits, inside.misfits), (doubt.doubles, inside.doubles)):
+            if deep.any():
+                before = np.concatenate([[0], np.cumsum(deep)])
+                outer |= before[ends[1:]] > before[ends[:-1]]
+        return pa.ListArray.from_arrays(values.offsets, inner, mask=values.is_null())
+
+    def _plain(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
+        type = column_type(shape.type).arrow
+        if shape.type in ("double", "float"):
+            numbers = pc.fill_null(values, 1.0).to_numpy(zero_copy_only=False)
+            doubt.misfits |= ~np.isfinite(numbers)
+            doubt.doubles |= ~((np.abs(numbers) < 2**53) & (numbers != 0))
+            made = values.cast(type, safe=False)
+            if shape.type == "float":
+                doubt.misfits |= np.isinf(pc.fill_null(made, 1.0).to_numpy(zero_copy_only=False))
+            return made
+        if shape.form in _UNITS:
+            return self._numbered(shape, values, doubt)
+        if shape.type in ("timestamp", "date", "time", "binary"):
+            return self._spelled(shape, values, type, doubt)
+        return values
+
+    def _numbered(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
+        """Convert whole numbers to instants; the numbers are rounded down to microseconds."""
+        times, parts = _UNITS[shape.form or ""]
+        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        bad: Mask = np.abs(numbers.astype(np.float64)) > 2.0**62 / times
+        micros = np.where(bad, 0, numbers) * times // parts
+        bad |= (micros < BEGINNING) | (micros > END_OF_TIME)
+        if shape.type == "date":
+            micros = micros // 86_400_000_000
+            made = pa.array(micros.astype(np.int32), pa.int32(), mask=values.is_null().to_numpy(zero_copy_only=False))
+        else:
+            made = pa.array(micros, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
+        doubt.misfits |= bad
+        return made.cast(column_type(shape.type).arrow)
+
+    def _spelled(self, shape: Plain, values: pa.Array, type: pa.DataType, doubt: Doubt) -> pa.Array:
+        """Convert texts to instants, dates, times or bytes."""
+        if shape.form is None and shape.type in ("timestamp", "date") and self.log.zone == "UTC":
+            pattern = f"^{DAY}[T ]{CLOCK}{ZONE}?$" if shape.type == "timestamp" else f"^{DAY}$"
+            usual = pc.fill_null(pc.match_substring_regex(values, pattern), True)
+            try:
+                if pc.all(usual, min_count=0).as_py():
+                    return _instants(values) if shape.type == "timestamp" else values.cast(type)
+            except pa.ArrowInvalid:
+                # Some text has the form of a date but is no day of the calendar.
+                pass
+        return self._one_by_one(shape, values, type, doubt)
+
+    def _one_by_one(self, shape: Plain, values: pa.Array, type: pa.DataType, doubt: Doubt) -> pa.Array:
+        """Convert each different text with the model's reader."""
+        coded = values.dictionary_encode()
+        made, bad = list[Any](), list[bool]()
+        for text in coded.dictionary.to_pylist():
+            try:
+                made.append(text_value(self.records, shape, text))
+                bad.append(False)
+            except (ValueError, ArithmeticError):
+                made.append(None)
+                bad.append(True)
+        try:
+            converted = pa.array(made, type)
+        except (pa.ArrowInvalid, OverflowError):
+            converted, bad = pa.nulls(len(made), type), [True] * len(made)
+        doubt.misfits |= pc.fill_null(pa.array(bad, pa.bool_()).take(coded.indices), False).to_numpy(
+            zero_copy_only=False
+        )
+        return converted.take(coded.indices)
+
+    def _judged(self, batch: pa.RecordBatch, rows: Rows) -> pa.Table:
+        """Read lines one by one with the model's reader; the result has the reasons of the rejected records."""
+        lines = _some(batch, rows)
+        known = self.log.arrival_time is not None
+        arrivals = [None] * len(rows) if known else lines.column("_arrival").cast(pa.int64()).to_pylist()
+        read = [self.records.read(raw.as_py(), at) for raw, at in zip(lines.column(0), arrivals, strict=True)]
+        errors = [one if isinstance(one, str) else None for one in read]
+        values = [{} if isinstance(one, str) else one for one in read]
+        columns: dict[str, pa.Array] = {
+            name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in self.log.columns
+        }
+        columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
+        if self.log.arrival_time is not None:
+            columns["_arrival"] = columns[self.log.arrival_time]
+        columns["_error"] = pa.array(errors, pa.string())
+        bad = columns["_error"].is_valid()
+        columns["_raw"] = pc.if_else(bad, lines.column(0), pa.scalar(None, pa.binary()))
+        made = [columns.get(one.name, pa.nulls(len(rows), one.type)) for one in self.schema]
+        return pa.table(made, schema=self.schema)
+
+
+def _parsed_by_arrow(fields: Sequence[Field]) -> bool:
+    return all(_arrow_parses(one.shape) for one in fields)
+
+
+def _arrow_parses(shape: Shape) -> bool:
+    """Return True if Arrow can parse values of a shape. Arrow has no texts as written, and no maps."""
+    if isinstance(shape, Plain):
+        return shape.type != "json"
+    if isinstance(shape, Mapped):
+        return False
+    return _arrow_parses(shape.element) if isinstance(shape, Listed) else _parsed_by_arrow(shape.fields)
+
+
+def _schema(branch: Branch) -> pa.Schema:
+    return pa.schema([_field(name, child) for name, child in branch.children.items()])
+
+
+def _field(name: str, child: Branch | Field) -> pa.Field:
+    if isinstance(child, Branch):
+        return pa.field(name, pa.struct([_field(*one) for one in child.children.items()]))
+    return pa.field(name, _as_read(child.shape))
+
+
+def _as_read(shape: Shape) -> pa.DataType:
+    """Return the type with which Arrow reads values of a shape."""
+    if isinstance(shape, Listed):
+        return pa.list_(_as_read(shape.element))
+    if isinstance(shape, Struct):
+        return pa.struct([_field(*one) for one in branch_of(shape.fields).children.items()])
+    assert isinstance(shape, Plain)
+    if shape.form in _UNITS:
+        return pa.int64()
+    if shape.type in ("timestamp", "date", "time", "binary"):
+        return pa.string()
+    return pa.float64() if shape.type == "float" else column_type(shape.type).arrow
+
+
+def _spelled_decimals(log: Log) -> str | None:
+    """Return a pattern of lines in which a decimal may be written as a text, which Arrow would accept as a number.
+
+    A name may also be written with escapes. The pattern is None if the log has no decimals.
+    """
+    names = set(_decimal_names(branch_of(log.shape)))
+    if not names:
+        return None
+    escaped = r"\\u00[2-7]" if all(name.isascii() for name in names) else r"\\u"
+    return f'(?:{"|".join(_exactly(name) for name in sorted(names))})"[ \t]*:[ \t]*(?:\\[[^\\]]*)?"|{escaped}'
+
+
+def _decimal_names(branch: Branch) -> Iterator[str]:
+    for name, child in branch.children.items():
+        if isinstance(child, Branch):
+            yield from _decimal_names(child)
+        else:
+            shape: Shape = child.shape
+            while isinstance(shape, Listed):
+                shape = shape.element
+            if isinstance(shape, Plain) and decimal_parts(shape.type):
+                yield name
+            elif isinstance(shape, Struct):
+                yield from _decimal_names(branch_of(shape.fields))
+
+
+def _exactly(name: str) -> str:
+    """Return a pattern for RE2 that matches exactly this name; RE2 does not support all escapes of `re.escape`."""
+    return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
+
+
+def _matches(raw: pa.Array, pattern: str) -> Mask:
+    found: Mask = pc.fill_null(pc.match_substring_regex(raw, pattern), False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _instants(column: pa.Array) -> pa.Array:
+    """Parse texts as instants; an instant without a time zone is taken as UTC."""
+    zoned = pc.fill_null(pc.match_substring_regex(column, ZONE + "$"), True)
+    if not pc.all(zoned, min_count=0).as_py():
+        column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    return column.cast(pa.timestamp("us", "UTC"))
+
+
+def _some(lines: Any, rows: Rows) -> Any:
+    """Select rows of an array or a batch, without a copy if the rows are adjacent."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+        return lines.slice(int(rows[0]), len(rows))
+    return lines.take(pa.array(rows, pa.int64()))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _bytes_of(raw: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the bytes of an array's values, and the positions at which the values end."""
+    _, ends, data = raw.buffers()
+    offsets = np.frombuffer(ends, np.int32)[raw.offset : raw.offset + len(raw) + 1]
+    return (np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)), offsets
+
+
+def _blank(raw: pa.BinaryArray) -> Mask:
+    """Return a mask of the lines that consist only of characters that are allowed around a record."""
+    try:
+        return _matches(raw.cast(pa.string()), _BLANK)
+    except pa.ArrowInvalid:
+        texts = pa.array([one.as_py().decode() if one.is_valid and _is_utf8(one) else None for one in raw], pa.string())
+        return _matches(texts, _BLANK)
+
+
+def _is_utf8(value: pa.Scalar) -> bool:
+    try:
+        value.as_py().decode() if value.is_valid else None
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_BLANK = r"^[ \t\r\x{FEFF}]*$"
+_IN_ROW = re.compile(r" in row ([0-9]+)$")
+_OPEN, _CLOSE, _LIST = b"{}["
+_UNITS = {"seconds": (10**6, 1), "milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
+"""For each unit of instants, the factor and the divisor that convert a number to microseconds."""

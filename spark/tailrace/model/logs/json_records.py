@@ -1,0 +1,627 @@
+"""The meaning of a record in JSON: the values of a log's columns, or the reason for which the record is rejected (X6).
+
+A value must have the declared type, and is read without loss: a text is not read as a number, a number is not read as a
+text, and digits are rounded only in a float or a double. A reason names the place inside the record, such as
+`items[3].price = "x" is not a double`. A faster reader must have the same result for each record as this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from math import isinf
+from typing import Any, NoReturn, TypeAlias
+from zoneinfo import ZoneInfo
+
+from tailrace.model.base.time import (
+    BEGINNING,
+    BEYOND,
+    END_OF_TIME,
+    FIRST_DAY,
+    LAST_DAY,
+    duration,
+    instant,
+    length,
+    moment,
+)
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.json_limits import beyond
+from tailrace.model.logs.log import Log, too_large
+from tailrace.model.logs.shapes import Field, Listed, Mapped, Plain, Shape, Struct
+
+NO_VALUE = "there is no value"
+NO_OBJECT = "not one JSON object"
+NO_UTF8 = "not UTF-8"
+HALF_A_PAIR = "half of a surrogate pair, which is no character"
+TWICE = "a column is there twice"
+DECLARE = ': declare it in the log, or set unknown="ignore"'
+AROUND = " \t\r\n\ufeff"
+"""The characters that may be around a record: white space, and a byte order mark."""
+
+MANY = "a list of more than {} elements: set elements in the log"
+
+Values: TypeAlias = "dict[str, Any]"
+"""The values of a record's columns. An instant is the number of microseconds since 1970, a date is the number of days
+since 1970, and a map is the list of its entries, sorted by key.
+"""
+
+
+class Number(str):
+    """A number in a JSON text, with its digits as they are written."""
+
+    __slots__ = ()
+
+
+class MisfitError(Exception):
+    """The error for a value that does not have its declared type. The message is the reason for users."""
+
+
+class _UnreadError(ValueError):
+    """The error for a text that is not one JSON object."""
+
+
+@dataclass
+class Branch:
+    """An object on the way to columns: the names in the object, and what is read from their values."""
+
+    children: dict[str, Branch | Field] = field(default_factory=dict)
+
+
+class JsonRecords:
+    """The reader of a log's records in JSON.
+
+    >>> log = Log(
+    ...     name="orders",
+    ...     columns={"at": "timestamp", "country": "string", "items": "array<struct<price:double>>"},
+    ...     event_time="at",
+    ...     fields={"country": "user.country", "items.price": "unitPrice"},
+    ... )
+    >>> read = JsonRecords(log).read
+    >>> read(b'{"at": "1970-01-01T00:00:01Z", "user": {"country": "DE"}, "items": [{"unitPrice": 0.5}]}')
+    {'at': 1000000, 'country': 'DE', 'items': [{'price': 0.5}]}
+    >>> read(b'{"at": "1970-01-01T00:00:01Z", "items": [{"unitPrice": 1}, {"unitPrice": "x"}]}')
+    'items[1].price = "x" is not a double'
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._root = branch_of(log.shape)
+        self._zone = None if log.zone == "UTC" else ZoneInfo(log.zone)
+        self._inside = {id(shape): branch_of(shape.fields) for shape in _structs(log.shape)}
+        self._order = {one.name: place for place, one in enumerate(log.shape)}
+
+    def read(self, raw: bytes | None, arrival: int | None = None) -> Values | str:
+        """Read one record; return its values, or the reason for which it is rejected.
+
+        `arrival` is the time at which the record arrived, in microseconds, if the log has no column for this time.
+        """
+        if raw is None:
+            return NO_VALUE
+        if len(raw) > self.log.record_bytes:
+            return too_large(self.log)
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            return NO_UTF8
+        return self.read_text(text.strip(AROUND), arrival)
+
+    def read_text(self, text: str, arrival: int | None = None) -> Values | str:
+        """Read one record from its text, without the characters around it."""
+        if (reason := beyond(text)) is not None:
+            return reason if _is_one_object(text, deep=True) else NO_OBJECT
+        reading = _Reading(self, text)
+        try:
+            if not text.startswith("{") or reading.branch(self._root, 1, reading.values, "", "") != len(text):
+                return NO_OBJECT
+        except (ValueError, IndexError, RecursionError):
+            return NO_OBJECT
+        if "\\u" in text and _LONE.search(text):
+            return HALF_A_PAIR
+        if (reason := reading.reason(self._order)) is not None:
+            return reason
+        values = dict.fromkeys(self.log.columns) | reading.values
+        if self.log.rest is not None:
+            values[self.log.rest] = reading.rest()
+        return time_fault(self.log, values, arrival) or values
+
+    def inside(self, shape: Struct) -> Branch:
+        """Return the branch that reads the fields of a struct."""
+        return self._inside[id(shape)]
+
+    def micros(self, local: datetime) -> int:
+        """Convert a local time without an offset to an instant, in the time zone of the log."""
+        if self._zone is None:
+            return (local - _NAIVE) // _MICROSECOND
+        try:
+            return instant(local.replace(tzinfo=self._zone, fold=0))
+        except (OverflowError, ValueError):
+            return (local - _NAIVE) // _MICROSECOND
+
+
+class _Reading:
+    """One pass over the text of a record: the values so far, and the faults of columns."""
+
+    def __init__(self, records: JsonRecords, text: str) -> None:
+        self.records, self.log, self.text = records, records.log, text
+        self.values: Values = {}
+        self.misfits: dict[str, str] = {}
+        self.unknown: list[str] = []
+        self.twice = False
+        self.more: list[str] = []
+        self._end = 0
+
+    def reason(self, order: Mapping[str, int]) -> str | None:
+        """Return the reason for which the record is rejected, or None if all columns fit."""
+        if self.twice:
+            return TWICE
+        if self.unknown and self.log.unknown == "reject" and self.log.rest is None:
+            return f"unknown column {', '.join(dict.fromkeys(self.unknown))}{DECLARE}"
+        return "; ".join(self.misfits[name] for name in sorted(self.misfits, key=order.__getitem__)) or None
+
+    def rest(self) -> str | None:
+        """Return the fields that the log does not declare, as one JSON object; None if there are none."""
+        return "{" + ",".join(self.more) + "}" if self.more else None
+
+    def branch(self, branch: Branch, at: int, into: Values, path: str, base: str) -> int:
+        """Read an object from after its opening brace; return the position after its closing brace.
+
+        `path` is the object's place, which undeclared fields are reported with. `base` is the column or the field that
+        the fields in `into` belong to. Both end with a dot if they are not empty.
+        """
+        seen = set[str]()
+        for name, place in self._members(at):
+            child = branch.children.get(name)
+            if child is None:
+                end = self._undeclared(name, place, path)
+            else:
+                self.twice |= name in seen
+                seen.add(name)
+                if isinstance(child, Branch):
+                    end = self._inner(child, place, into, path + name, base)
+                else:
+                    end = self._column(child, place, into, base)
+            self._end = end
+        return self._end
+
+    def _undeclared(self, name: str, at: int, path: str) -> int:
+        end = _skip(self.text, at)
+        if self.log.rest is None:
+            self.unknown.append(path + name)
+        elif not path:
+            self.more.append(f"{json.dumps(name, ensure_ascii=False)}:{self.text[at:end]}")
+        return end
+
+    def _inner(self, child: Branch, at: int, into: Values, path: str, base: str) -> int:
+        """Read an object that is only on the way to columns."""
+        if self.text.startswith("null", at):
+            return at + 4
+        if self.text[at] == "{":
+            return self.branch(child, at + 1, into, f"{path}.", base)
+        end = _skip(self.text, at)
+        fault = f"{path} = {excerpt(self.text[at:end])} is not an object"
+        if into is not self.values:
+            raise MisfitError(fault)
+        self.misfits.setdefault(_first(child), fault)
+        return end
+
+    def _column(self, child: Field, at: int, into: Values, base: str) -> int:
+        if into is not self.values:
+            into[child.name], end = self.value(child.shape, at, base + child.name)
+            return end
+        try:
+            into[child.name], end = self.value(child.shape, at, child.name)
+        except MisfitError as error:
+            self.misfits.setdefault(child.name, str(error))
+            end = _skip(self.text, at)
+        return end
+
+    def value(self, shape: Shape, at: int, path: str) -> tuple[Any, int]:
+        """Read a value; return it and the position after it. Raises `MisfitError` if the value does not fit."""
+        text = self.text
+        if text.startswith("null", at):
+            return None, at + 4
+        if isinstance(shape, Plain):
+            if shape.type == "json":
+                end = _skip(text, at)
+                return text[at:end], end
+            value, end = _scan(text, at)
+            return plain_value(self.records, shape, value, path, text[at:end]), end
+        opening = "[" if isinstance(shape, Listed) else "{"
+        if text[at] != opening:
+            end = _skip(text, at)
+            kind = {Listed: "a list", Mapped: "a map", Struct: "an object"}[type(shape)]
+            raise MisfitError(f"{path} = {excerpt(text[at:end])} is not {kind}")
+        if isinstance(shape, Struct):
+            made = dict.fromkeys(one.name for one in shape.fields)
+            return made, self.branch(self.records.inside(shape), at + 1, made, f"{path}.", f"{path}.")
+        return self._listed(shape, at + 1, path) if isinstance(shape, Listed) else self._mapped(shape, at + 1, path)
+
+    def _listed(self, shape: Listed, at: int, path: str) -> tuple[list[Any], int]:
+        text, made = self.text, list[Any]()
+        at = _space(text, at)
+        if text[at] == "]":
+            return made, at + 1
+        while True:
+            value, at = self.value(shape.element, at, f"{path}[{len(made)}]")
+            made.append(value)
+            if len(made) > self.log.elements:
+                raise MisfitError(f"{path} is {MANY.format(self.log.elements)}")
+            at = _space(text, at)
+            if text[at] == "]":
+                return made, at + 1
+            if text[at] != ",":
+                raise _UnreadError
+            at = _space(text, at + 1)
+
+    def _mapped(self, shape: Mapped, at: int, path: str) -> tuple[list[Any], int]:
+        made = dict[str, Any]()
+        for name, place in self._members(at):
+            if name in made:
+                raise MisfitError(f"{path} has the key {json.dumps(name, ensure_ascii=False)[:100]} twice")
+            made[name], self._end = self.value(shape.value, place, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
+            if len(made) > self.log.elements:
+                raise MisfitError(f"{path} is {MANY.format(self.log.elements)}")
+        return [{"key": key, "value": made[key]} for key in sorted(made)], self._end
+
+    def _members(self, at: int) -> Iterator[tuple[str, int]]:
+        """Yield the name of each member of an object, and the position of its value.
+
+        Before the next name is asked for, the reader of a value must set `_end` to the position after the value. At the
+        end, `_end` is the position after the object.
+        """
+        text = self.text
+        at = _space(text, at)
+        if text[at] == "}":
+            self._end = at + 1
+            return
+        while True:
+            if text[at] != '"':
+                raise _UnreadError
+            name, at = scanstring(text, at + 1, True)
+            at = _space(text, at)
+            if text[at] != ":":
+                raise _UnreadError
+            yield name, _space(text, at + 1)
+            at = _space(text, self._end)
+            if text[at] == "}":
+                self._end = at + 1
+                return
+            if text[at] != ",":
+                raise _UnreadError
+            at = _space(text, at + 1)
+
+
+def plain_value(records: JsonRecords, shape: Plain, value: Any, path: str, written: str) -> Any:
+    """Convert a JSON value to its declared type. Raises `MisfitError` if the value does not fit."""
+    type = shape.type
+    try:
+        if isinstance(value, Number):
+            return instant_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, type)
+        if isinstance(value, str):
+            return text_value(records, shape, value)
+        if type == "boolean" and isinstance(value, bool):
+            return value
+    except (ValueError, ArithmeticError):
+        pass
+    raise MisfitError(f"{path} = {excerpt(written)} is not a {type}")
+
+
+def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
+    """Convert a text to a type whose values are written as texts. Raises `ValueError` if the text does not fit."""
+    if shape.form in _PER_UNIT:
+        raise ValueError
+    match shape.type:
+        case "string":
+            return text
+        case "timestamp":
+            return records.micros(datetime.strptime(text, shape.form)) if shape.form else _instant(records, text)
+        case "date":
+            return (datetime.strptime(text, shape.form) - _NAIVE).days if shape.form else _day(text)
+        case "time":
+            return _clock(datetime.strptime(text, shape.form)) if shape.form else _time(text)
+        case "binary":
+            return base64.b64decode(text, validate=True)
+    raise ValueError
+
+
+def _number(digits: Number, type: str) -> Any:
+    """Convert a number to a column type. Raises an error if the number does not fit."""
+    parts = decimal_parts(type)
+    if parts is not None:
+        return _decimal(digits, *parts)
+    if type in _WHOLE_TYPES:
+        number = int(digits)
+        if number not in _WHOLE_TYPES[type]:
+            raise ValueError
+        return number
+    if type not in ("double", "float"):
+        raise ValueError
+    made = float(digits)
+    lost = isinf(made) or (made == 0 and _DIGIT.search(digits.lower().partition("e")[0]) is not None)
+    if lost or (abs(made) >= 2**53 and _is_whole(digits) and abs(int(digits)) > 2**53):
+        raise ValueError
+    return made if type == "double" else struct.unpack("f", struct.pack("f", made))[0]
+
+
+def _decimal(digits: str, precision: int, scale: int) -> Decimal:
+    number = Decimal(digits)
+    _, figures, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if not number:
+        return Decimal(0).scaleb(-scale)
+    if number.adjusted() >= precision - scale:
+        raise ValueError
+    cut = -exponent - scale
+    if cut > 0:
+        if cut > len(figures) or any(figures[-cut:]):
+            raise ValueError
+        figures, exponent = figures[:-cut], -scale
+    sign = 1 if number.is_signed() else 0
+    return Decimal((sign, figures + (0,) * (exponent + scale), -scale))
+
+
+def instant_of_number(digits: str, shape: Plain) -> int:
+    """Convert a number in the unit of the shape's form to microseconds or days since 1970, rounded down."""
+    micros = int((Decimal(digits) * _PER_UNIT[shape.form or ""]).to_integral_value("ROUND_FLOOR"))
+    if not -(2**63) <= micros < 2**63:
+        raise ValueError
+    return micros // 86_400_000_000 if shape.type == "date" else micros
+
+
+def _instant(records: JsonRecords, text: str) -> int:
+    """Parse an instant in ISO 8601: a day or a time of a day, with or without an offset."""
+    found = _INSTANT.fullmatch(text)
+    if found is None:
+        raise ValueError
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    local = _days(int(year), int(month), int(day)) * 86_400
+    local += _seconds(hour, minute, second)
+    micros = local * 10**6 + int((fraction or "0").ljust(6, "0")[:6])
+    if offset is None and records.log.zone != "UTC" and 0 < int(year) <= 9999:
+        return records.micros(_NAIVE + timedelta(microseconds=micros))
+    return micros - _offset(offset)
+
+
+def _seconds(hour: str | None, minute: str | None, second: str | None) -> int:
+    clock = [int(one or 0) for one in (hour, minute, second)]
+    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
+        raise ValueError
+    return clock[0] * 3600 + clock[1] * 60 + clock[2]
+
+
+def _offset(text: str | None) -> int:
+    """Return an offset from UTC in microseconds."""
+    if text is None or text in "Zz":
+        return 0
+    digits = text[1:].replace(":", "").ljust(6, "0")
+    hours, minutes, seconds = int(digits[:2]), int(digits[2:4]), int(digits[4:6])
+    if hours > 18 or minutes > 59 or seconds > 59:
+        raise ValueError
+    return (-1 if text[0] == "-" else 1) * (hours * 3600 + minutes * 60 + seconds) * 10**6
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Return the days since 1970 of a day; the years 0 to 9999 are valid."""
+    # The year 0 has the calendar of the year 400, which is 146,097 days later.
+    return (date(year or 400, month, day) - _FIRST).days - (0 if year else 146_097)
+
+
+def _day(text: str) -> int:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        raise ValueError
+    return _days(*map(int, found.groups()))
+
+
+def _time(text: str) -> str:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError
+    hour, minute, second, fraction = found.groups()
+    _seconds(hour, minute, second)
+    return f"{hour}:{minute}:{second or '00'}.{(fraction or '').ljust(6, '0')[:6]}"
+
+
+def _clock(at: datetime) -> str:
+    return at.strftime("%H:%M:%S.%f")
+
+
+def shown_instant(micros: int) -> str:
+    """Return an instant as reasons show it: in UTC, without zeros at the end of the fraction.
+
+    >>> shown_instant(1_500_000), shown_instant(BEGINNING - 1), shown_instant(END_OF_TIME + 1)
+    ('1970-01-01 00:00:01.5', '0000-12-31 23:59:59.999999', '+10000-01-01 00:00:00')
+    """
+    days, within = divmod(micros, 86_400_000_000)
+    seconds, fraction = divmod(within, 10**6)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{shown_day(days)} {clock}" + (f".{fraction:06}".rstrip("0") if fraction else "")
+
+
+def shown_day(days: int) -> str:
+    """Return a date as reasons show it; a year has a sign if it is not one of the years 0 to 9999.
+
+    >>> shown_day(0), shown_day(FIRST_DAY - 366), shown_day(LAST_DAY + 1)
+    ('1970-01-01', '0000-01-01', '+10000-01-01')
+    """
+    cycles = 0
+    if not FIRST_DAY <= days <= LAST_DAY:
+        # The calendar repeats after 400 years, which have 146,097 days.
+        cycles = days // 146_097
+        days -= cycles * 146_097
+    day = _FIRST + timedelta(days)
+    year = day.year + 400 * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
+
+
+def time_fault(log: Log, values: Mapping[str, Any], arrival: int | None) -> str | None:
+    """Return the reason for which a record's times, or missing values, do not fit the log; None if they fit.
+
+    `values` has instants in microseconds and dates in days. `arrival` is the time at which the record arrived, if the
+    log has no column for this time and the time is known.
+    """
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        if column is None:
+            continue
+        at = values[column]
+        if at is None:
+            return f"the {role} {column} is missing"
+        if not instant(log.earliest) <= at < instant(log.latest):
+            return f"the {role} {column} = {shown_instant(at)}{outside_bounds(log)}"
+    arrived = arrival if log.arrival_time is None else values[log.arrival_time]
+    if log.bound_ahead is not None and arrived is not None:
+        bound, at = duration(log.bound_ahead), values[log.event_time]
+        if at - arrived > bound:
+            begins = f"the event time {log.event_time} = {shown_instant(at)}"
+            return f"{begins}{too_far_ahead(bound)}{shown_instant(arrived)}"
+    for one in log.shape:
+        if one.name in (log.event_time, log.arrival_time):
+            continue
+        if (reason := _beyond_calendar(one.shape, values.get(one.name), one.name)) is not None:
+            return reason
+    return next((reason for column, reason in log.never_missing.items() if values[column] is None), None)
+
+
+def _beyond_calendar(shape: Shape, value: Any, path: str) -> str | None:
+    """Return the reason for rejecting an instant or a date outside the years of tables, at any depth."""
+    if value is None:
+        return None
+    if isinstance(shape, Plain):
+        if shape.type == "timestamp" and not BEGINNING <= value <= END_OF_TIME:
+            return f"{path} = {shown_instant(value)} {BEYOND}"
+        if shape.type == "date" and not FIRST_DAY <= value <= LAST_DAY:
+            return f"{path} = {shown_day(value)} {BEYOND}"
+        return None
+    if isinstance(shape, Struct):
+        inner = [(one.shape, value[one.name], f"{path}.{one.name}") for one in shape.fields]
+    elif isinstance(shape, Listed):
+        inner = [(shape.element, one, f"{path}[{place}]") for place, one in enumerate(value)]
+    else:
+        inner = [(shape.value, one["value"], f"{path}[{json.dumps(one['key'])}]") for one in value]
+    return next((reason for one in inner if (reason := _beyond_calendar(*one)) is not None), None)
+
+
+def outside_bounds(log: Log) -> str:
+    """Return the reason for rejecting an instant outside the log's bounds; the text includes the remedy."""
+    return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
+
+
+def too_far_ahead(bound: int) -> str:
+    """Return the reason for rejecting an event time that is too far after the record's arrival.
+
+    The caller appends the arrival time to the text.
+    """
+    return f" is more than {length(bound)} (ahead in the log) after its arrival at "
+
+
+def as_values(shape: Shape, value: Any) -> Any:
+    """Convert a value that was read to the Python value of a record: `datetime` for an instant, `date` for a date."""
+    if value is None:
+        return None
+    if isinstance(shape, Plain):
+        if shape.type == "timestamp":
+            return moment(value)
+        return _FIRST + timedelta(value) if shape.type == "date" else value
+    if isinstance(shape, Struct):
+        return {one.name: as_values(one.shape, value[one.name]) for one in shape.fields}
+    if isinstance(shape, Listed):
+        return [as_values(shape.element, one) for one in value]
+    return [{"key": one["key"], "value": as_values(shape.value, one["value"])} for one in value]
+
+
+def excerpt(written: str) -> str:
+    """Return the beginning of a JSON value for a reason, without white space between the parts of the value."""
+    return _BETWEEN.sub(lambda found: found[1] or "", written[:10_000])[:100]
+
+
+def branch_of(fields: tuple[Field, ...]) -> Branch:
+    """Arrange fields by their places: the tree of the objects in which the fields' values are."""
+    root = Branch()
+    for one in fields:
+        at = root
+        for name in one.place[:-1]:
+            inner = at.children.setdefault(name, Branch())
+            assert isinstance(inner, Branch), "places do not overlap"
+            at = inner
+        at.children[one.place[-1]] = one
+    return root
+
+
+def _structs(fields: tuple[Field, ...]) -> Iterator[Struct]:
+    for one in fields:
+        shape: Shape = one.shape
+        while isinstance(shape, Listed | Mapped):
+            shape = shape.element if isinstance(shape, Listed) else shape.value
+        if isinstance(shape, Struct):
+            yield shape
+            yield from _structs(shape.fields)
+
+
+def _first(branch: Branch) -> str:
+    """Return the name of the first column that is read from a branch."""
+    child = next(iter(branch.children.values()))
+    return _first(child) if isinstance(child, Branch) else child.name
+
+
+def _constant(name: str) -> NoReturn:
+    raise _UnreadError(name)
+
+
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant)
+_scan = _DECODER.raw_decode
+
+
+def _skip(text: str, at: int) -> int:
+    return _scan(text, at)[1]
+
+
+def _space(text: str, at: int) -> int:
+    """Return the position of the next character that is not white space."""
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+@lru_cache(maxsize=8)
+def _is_one_object(text: str, *, deep: bool) -> bool:
+    """Return True if a text that exceeds a limit might still be one object: its brackets match."""
+    rest = _STRING.sub("", text)
+    depth = 0
+    for place, one in enumerate(rest):
+        depth += (one in "[{") - (one in "]}")
+        if depth == 0:
+            return text.startswith("{") and place == len(rest) - 1
+    return False
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BETWEEN = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+_DIGIT = re.compile("[1-9]")
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rf"(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
+_OFFSET = r"[Zz]|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?"
+_INSTANT = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    rf"(?:[Tt ]([0-9]{{2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:[.,]([0-9]+))?)?(?: ?({_OFFSET}))?)?"
+)
+_DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
+_NAIVE, _FIRST, _MICROSECOND = datetime(1970, 1, 1), date(1970, 1, 1), timedelta(microseconds=1)
+_WHOLE_TYPES = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
+_PER_UNIT: Mapping[str | None, Decimal] = {
+    "seconds": Decimal(10**6), "milliseconds": Decimal(1000), "microseconds": Decimal(1),
+    "nanoseconds": Decimal("0.001"),
+}  # fmt: skip
+
+
+def _is_whole(digits: str) -> bool:
+    return digits.lstrip("-").isdigit()
