@@ -9,7 +9,7 @@ the standard library:
 {'rides': 'bigint'}
 """
 
-from tailrace.model.base.conditions import Match, Missing
+from tailrace.model.base.conditions import Contains, Match, Missing
 from tailrace.model.base.errors import DefinitionError, RecordError, TailraceError
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import days, hours, minutes, seconds
@@ -23,7 +23,7 @@ from tailrace.model.definition.computation import EVENT, PROCESSING, Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
-from tailrace.model.definition.packed_columns import Pack, Unpack
+from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, SparkColumns, SparkFrame
 from tailrace.model.logs.changes import Changes
@@ -79,6 +79,7 @@ __all__ = [
     "Col",
     "Collect",
     "Computation",
+    "Contains",
     "Context",
     "Count",
     "DefinitionError",
@@ -86,6 +87,7 @@ __all__ = [
     "Distinct",
     "Each",
     "Every",
+    "Explode",
     "Field",
     "First",
     "Fixed",

@@ -295,6 +295,11 @@ class Sql:
     def field(self, a: Term, name: str) -> Term:
         return f"({a}).{quoted(name)}"
 
+    def has(self, a: Term, value: Term, field: str | None) -> Term:
+        values = a if field is None else f"TRANSFORM({a}, _x -> _x.{quoted(field)})"
+        # ARRAY_CONTAINS is null if the list has nulls but not the value.
+        return f"COALESCE(ARRAY_CONTAINS({values}, {value}), false)"
+
     def highest(self, a: Term, by: str) -> Term:
         # The maximum is computed only once, rather than once per value of the list.
         most = f"ARRAY_MAX(TRANSFORM(_s, _x -> _x.{quoted(by)}))"

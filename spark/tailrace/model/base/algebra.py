@@ -257,6 +257,10 @@ class Algebra(Protocol):
         """Return a named field of a struct; the result is null if the struct is null."""
         return None if a is None else a[name]
 
+    def has(self, a: Term, value: Term, field: str | None) -> Term:
+        """Return True if a list contains a value; with `field`, the values are in this field of the list's structs."""
+        return value in (a if field is None else [one[field] for one in a if one is not None])
+
     def highest(self, a: Term, by: str) -> Term:
         """Return all elements of a list that have the highest value in field `by`, in sorted order.
 
@@ -308,8 +312,8 @@ class Algebra(Protocol):
         return there[-1 if last else 0] if there else None
 
     def length(self, a: Term) -> Term:
-        """Return the number of values in a list."""
-        return len(a)
+        """Return the number of values in a list; the result is null if the list is null."""
+        return None if a is None else len(a)
 
     def ranked(self, a: Term, share: float) -> Term:
         """Return the `share` quantile (0 to 1) of a list's values, or null if the list is empty.

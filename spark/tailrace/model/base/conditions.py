@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault, unknown_column
-from tailrace.model.base.types import INTEGERS, decimal_parts
+from tailrace.model.base.types import INTEGERS, column_of, decimal_parts, element_type, struct_fields, type_at
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 _OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
@@ -55,7 +55,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Match(Condition):
-    """A condition that compares the value of a column with a constant.
+    """A condition that compares the value of a column, or of a field in a column, with a constant.
+
+    The path of a field has dots, such as `item.sku`.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> end = Match("kind", "==", "end")
@@ -69,10 +71,10 @@ class Match(Condition):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (column_of(self.column),)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        constant = o.literal(self.value, types[self.column])
+        constant = o.literal(self.value, type_at(types, self.column) or "string")
         compared: Callable[[Term], Term] = {
             "==": lambda value: o.equal(value, constant),
             "!=": lambda value: o.no(o.equal(value, constant)),
@@ -81,38 +83,79 @@ class Match(Condition):
             "<=": lambda value: o.at_least(constant, value),
             ">": lambda value: o.no(o.at_least(constant, value)),
         }[self.operator]
-        return o.given(record.get(self.column), compared)
+        return o.given(term_at(o, record, self.column), compared)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if self.operator not in _OPERATORS:
             yield Fault(f"{path}.operator", self.operator, f"one of {', '.join(_OPERATORS)}", 'write for example "=="')
-        if self.column not in types:
+        type = type_at(types, self.column)
+        if type is None:
             yield unknown_column(f"{path}.column", self.column, types)
-        elif (kind := _kind(types[self.column])) is None:
+        elif (kind := _kind(type)) is None:
             expected = "a column of strings, truth values, integers or decimals"
-            yield Fault(f"{path}.column", f"{self.column}: {types[self.column]}", expected, "compare another column")
-        elif not _fits(self.value, kind, types[self.column]):
-            yield Fault(
-                f"{path}.value", self.value, f"a value of the column's type, {types[self.column]}", _REMEDY[kind]
-            )
+            yield Fault(f"{path}.column", f"{self.column}: {type}", expected, "compare another column")
+        elif not _fits(self.value, kind, type):
+            yield Fault(f"{path}.value", self.value, f"a value of the column's type, {type}", _REMEDY[kind])
 
 
 @dataclass(frozen=True)
 class Missing(Condition):
-    """The condition that the value of a column is missing."""
+    """The condition that the value of a column, or of a field in a column, is missing."""
 
     column: str
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (column_of(self.column),)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return o.missing(record.get(self.column))
+        return o.missing(term_at(o, record, self.column))
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        if self.column not in types:
+        if type_at(types, self.column) is None:
             yield unknown_column(f"{path}.column", self.column, types)
+
+
+@dataclass(frozen=True)
+class Contains(Condition):
+    """The condition that a list has a value, or that a map has a key; it is false if the list is missing.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> new = Contains("tags", "new")
+    >>> [new.holds(Scalars(), {"tags": tags}, {"tags": "array<string>"}) for tags in (["new", "x"], [], None)]
+    [True, False, False]
+    """
+
+    column: str
+    value: str | int | bool | Decimal
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (column_of(self.column),)
+
+    def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        value, list_ = o.literal(self.value, self._type(types) or "string"), term_at(o, record, self.column)
+        keys = "key" if "key" in self._fields(types) else None
+        return o.given(list_, lambda values: o.has(values, value, keys))
+
+    def _fields(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return struct_fields(element_type(type_at(types, self.column) or "") or "") or {}
+
+    def _type(self, types: Mapping[str, str]) -> str | None:
+        """Return the type of the values to compare; None if the column is neither a list of values nor a map."""
+        fields = self._fields(types)
+        if fields:
+            return fields["key"] if [*fields] == ["key", "value"] else None
+        return element_type(type_at(types, self.column) or "")
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if (found := type_at(types, self.column)) is None:
+            yield unknown_column(f"{path}.column", self.column, types)
+        elif (type := self._type(types)) is None or (kind := _kind(type)) is None:
+            expected = "a list of strings, truth values, integers or decimals, or a map"
+            yield Fault(f"{path}.column", f"{self.column}: {found}", expected, "take another column")
+        elif not _fits(self.value, kind, type):
+            yield Fault(f"{path}.value", self.value, f"a value of the elements' type, {type}", _REMEDY[kind])
 
 
 @dataclass(frozen=True)
@@ -154,6 +197,15 @@ class Not(Condition):
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.no(self.one.holds(o, record, types))
+
+
+def term_at(o: Algebra, record: Mapping[str, Term], path: str) -> Term:
+    """Return the value of a column, or of a field in a column, whose path has dots."""
+    column, *fields = path.split(".")
+    value = record.get(column)
+    for name in fields:
+        value = o.field(value, name)
+    return value
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:

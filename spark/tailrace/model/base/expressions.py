@@ -22,10 +22,10 @@ from functools import reduce
 from operator import add, mul, sub
 
 from tailrace.model.base.algebra import Algebra, Term
-from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.conditions import Condition, Contains, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.base.types import MAX_PRECISION, decimal_parts, is_exact_number
+from tailrace.model.base.types import MAX_PRECISION, decimal_parts, element_type, is_exact_number, type_at
 
 _BIGINT_DIGITS = 20
 """The number of decimal digits that `Arithmetic` reserves for an operand of type bigint."""
@@ -112,7 +112,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Col(Expression):
-    """The value of a column.
+    """The value of a column, or of a field in a column, whose path has dots: `Col("item.price")`.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.time import minutes
@@ -125,26 +125,74 @@ class Col(Expression):
     name: str
 
     def type(self, types: Mapping[str, str]) -> str:
-        return "bigint" if types[self.name] in ("timestamp", "int") else types[self.name]
+        found = type_at(types, self.name) or "string"
+        return "bigint" if found in ("timestamp", "int") else found
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        value = record.get(self.name)
-        if types[self.name] == "timestamp":
+        value, found = term_at(o, record, self.name), type_at(types, self.name)
+        if found == "timestamp":
             return o.micros(value)
-        return o.wide(value) if types[self.name] == "int" else value
+        return o.wide(value) if found == "int" else value
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return o.missing(record.get(self.name))
+        return o.missing(term_at(o, record, self.name))
 
     def bounds(self, types: Mapping[str, str]) -> Bounds:
-        return _BOUNDS.get(types[self.name], _BIGINT)
+        return _BOUNDS.get(type_at(types, self.name) or "", _BIGINT)
+
+    def size(self) -> Expression:
+        """Return the number of elements of the column's list, or of entries of its map.
+
+        >>> str(Col("items").size())
+        'items.size()'
+        """
+        return Size(self)
+
+    def contains(self, value: str | int | bool | Decimal) -> Condition:
+        """Return the condition that the column's list has this value, or that its map has this key."""
+        return Contains(self.name, value)
 
     def __str__(self) -> str:
         return self.name
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        if self.name not in types:
+        if type_at(types, self.name) is None:
             yield unknown_column(path, self.name, types)
+
+
+@dataclass(frozen=True)
+class Size(Expression):
+    """The number of elements of a list, or of entries of a map; it is missing if the list is missing.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> size, types = Col("items").size(), {"items": "array<string>"}
+    >>> [size.term(Scalars(), {"items": items}, types) for items in (["a", "b"], [], None)]
+    [2, 0, None]
+    """
+
+    of: Col
+
+    def type(self, types: Mapping[str, str]) -> str:
+        return "bigint"
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return o.length(self.of.term(o, record, types))
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return self.of.missing(o, record, types)
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        return (0, 2**31 - 1)
+
+    def __str__(self) -> str:
+        return f"{self.of}.size()"
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        faults = list(self.of.faults(f"{path}.of", types))
+        yield from faults
+        if not faults and element_type(self.of.type(types)) is None:
+            found = f"{self.of}: {self.of.type(types)}"
+            yield Fault(f"{path}.of", found, "a column with a list or a map", "take another column")
 
 
 @dataclass(frozen=True)

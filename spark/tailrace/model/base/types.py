@@ -152,6 +152,28 @@ def struct_fields(name: str) -> dict[str, str] | None:
     return {field: type for field, _, type in (one.partition(":") for one in fields)}
 
 
+def column_of(path: str) -> str:
+    """Return the column of a path such as `item.sku`, which leads to a field of a struct.
+
+    >>> column_of("item.sku"), column_of("item")
+    ('item', 'item')
+    """
+    return path.partition(".")[0]
+
+
+def type_at(types: Mapping[str, str], path: str) -> str | None:
+    """Return the type of a column, or of a field in a column, whose path has dots; None if there is no such column.
+
+    >>> type_at({"item": "struct<sku:string,unit:struct<price:double>>"}, "item.unit.price")
+    'double'
+    """
+    column, *fields = path.split(".")
+    found = types.get(column)
+    for name in fields:
+        found = (struct_fields(found or "") or {}).get(name)
+    return found
+
+
 def struct_type(fields: Mapping[str, str]) -> str:
     """Return the struct type that has these fields.
 

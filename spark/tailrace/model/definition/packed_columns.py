@@ -1,4 +1,4 @@
-"""Steps that pack several columns into one column (`Pack`), or convert lists of packed columns to records (`Unpack`).
+"""Steps that pack several columns into one column (`Pack`), or convert lists to records (`Unpack`, `Explode`).
 
 A pipeline stage packs columns and collects the packed values in a list (`Collect`, `Highest`); the next stage unpacks
 the list. When an answer of the earlier stage is corrected, the records of the next stage are corrected, too: if an
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from tailrace.model.base.algebra import Scalars
-from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.conditions import Condition, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column, whole_faults
 from tailrace.model.base.names import name_faults
-from tailrace.model.base.types import element_type, is_plain, struct_fields
+from tailrace.model.base.types import element_type, is_plain, struct_fields, type_at
 from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
 
 
@@ -97,6 +98,8 @@ class Unpack(ElementWise):
     place: str | None = None
     outer: bool = False
 
+    multiplies: ClassVar[bool] = True
+
     def fields(self, types: Mapping[str, str]) -> dict[str, str]:
         """Return the names and types of the packed columns; empty if the column is not a list of packed columns."""
         return struct_fields(element_type(types.get(self.name, "")) or "") or {}
@@ -129,3 +132,60 @@ class Unpack(ElementWise):
             yield Fault(f"{path}.outer", self.outer, "True or False", "leave it out, and an empty list gives nothing")
         if self.place is not None:
             yield from new_column_faults(f"{path}.place", self.place, {**types, **fields})
+
+
+@dataclass(frozen=True)
+class Explode(ElementWise):
+    """A step that creates one record for each element of a list, or for each entry of a map.
+
+    `name` is the column with the list, or the path of a list inside a column, such as `order.items`. The column `into`
+    has the element; all other columns stay. `place` names a new column for the position of the element in the list; the
+    first position is 1. A record whose list is empty or missing creates no record. With `outer`, it creates one record,
+    in which `into` and `place` are null.
+
+    >>> types = {"id": "string", "items": "array<struct<sku:string,price:double>>"}
+    >>> each = Explode("items", into="item", place="line")
+    >>> order = {"id": "a", "items": [{"sku": "x", "price": 1.5}, {"sku": "y", "price": 2.0}]}
+    >>> [(one["item"]["sku"], one["line"]) for one in each.records(order, types)]
+    [('x', 1), ('y', 2)]
+    >>> list(Explode("items", into="item", outer=True).records({"id": "b", "items": None}, types))
+    [{'id': 'b', 'items': None, 'item': None}]
+    """
+
+    name: str
+    into: str
+    place: str | None = None
+    outer: bool = False
+
+    multiplies: ClassVar[bool] = True
+
+    def element(self, types: Mapping[str, str]) -> str:
+        """Return the type of the list's elements."""
+        return element_type(type_at(types, self.name) or "") or "string"
+
+    def made(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return the names and types of the new columns."""
+        return {self.into: self.element(types)} | ({} if self.place is None else {self.place: "bigint"})
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.made(types)}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        elements = term_at(Scalars(), record, self.name) or ()
+        if self.outer and not elements:
+            yield {**record, **dict.fromkeys(self.made(types))}
+        for place, one in enumerate(elements, start=1):
+            yield {**record, self.into: one} | ({} if self.place is None else {self.place: place})
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        found = type_at(types, self.name)
+        if found is None:
+            yield unknown_column(f"{path}.name", self.name, types)
+        elif element_type(found) is None:
+            expected = "a column with a list or a map"
+            yield Fault(f"{path}.name", f"{self.name}: {found}", expected, "declare it as array<...> in the log")
+        yield from new_column_faults(f"{path}.into", self.into, types)
+        if self.place is not None:
+            yield from new_column_faults(f"{path}.place", self.place, {**types, self.into: ""})
+        if not isinstance(self.outer, bool):
+            yield Fault(f"{path}.outer", self.outer, "True or False", "leave it out, and an empty list gives nothing")

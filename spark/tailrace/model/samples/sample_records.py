@@ -1,14 +1,13 @@
 """Functions that read sample records and cut them into epochs, so that users can try out a definition in plain Python.
 
 A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with a value
-of another type is rejected, and the reason for the rejection is returned. However, the parsers are not the same as in a
-stream, so unusual input may be read differently than in a stream.
+of another type is rejected, and the reason for the rejection is returned. JSON is read exactly as in a stream. CSV has
+another parser than in a stream, so unusual rows of CSV may be read differently.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length
 from tailrace.model.base.values import fitted_number as of_number
 from tailrace.model.base.values import in_utc, no_value, of_value
-from tailrace.model.logs.json_limits import beyond
+from tailrace.model.logs.json_records import AROUND, JsonRecords, as_values
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -70,9 +69,19 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
-    [RejectedRow(line=2, reason='at = 7: expected timestamp')]
+    [RejectedRow(line=2, reason='at = 7 is not a timestamp')]
     """
-    return _sample(log, ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip()), _of_json)
+    reader, shapes = JsonRecords(log), {one.name: one.shape for one in log.shape}
+    records, rejected = list[Record](), list[RejectedRow]()
+    for number, line in enumerate(lines, 1):
+        if not line.strip(AROUND):
+            continue
+        read = reader.read(line.encode(errors="surrogatepass"))
+        if isinstance(read, str):
+            rejected.append(RejectedRow(number, read))
+        else:
+            records.append({n: as_values(shapes[n], value) if n in shapes else value for n, value in read.items()})
+    return Sample(records, rejected)
 
 
 def from_csv(log: Log, lines: Iterable[str]) -> Sample:
@@ -176,16 +185,6 @@ def _by_period(arrivals: Sequence[tuple[int, Came]], period: int) -> Iterator[tu
         yield bundle, number * period
 
 
-def _object(line: str) -> Mapping[str, Any] | str:
-    try:
-        if (reason := beyond(line)) is not None:
-            return reason
-        found = json.loads(line, parse_float=Decimal)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    return found if isinstance(found, dict) else "not a JSON object"
-
-
 def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads: Any) -> Sample:
     records, rejected = list[Record](), list[RejectedRow]()
     for line, row in rows:
@@ -225,15 +224,6 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
         by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
         return f"the event time {log.event_time} = {event} is more than {by} after its arrival at {arrival}"
     return record
-
-
-def _of_json(value: Any, type: str) -> Any:
-    kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
-    if isinstance(value, bool) is not (type == "boolean") or not isinstance(value, kinds.get(type, (int, Decimal))):
-        raise ValueError
-    if type == "double" and isinstance(value, int):
-        _refuse_beyond(value)
-    return _of_text(value, type) if isinstance(value, str) else of_number(value, type)
 
 
 def _refuse_beyond(whole: int) -> None:

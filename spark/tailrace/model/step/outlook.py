@@ -193,7 +193,7 @@ class Known(Algebra):
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
     joined = real_of = narrow = beyond = centred = stamped = unstamped = _unknown
     size = text = listed = field = length = ranked = end = _unknown
-    no_values = alone = gathered = united = largest = highest = _unknown
+    no_values = alone = gathered = united = largest = highest = has = _unknown
     once = counted = opposite = distinct = spread = _unknown
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tailrace.model.base.conditions import term_at
 from tailrace.model.definition.definition import Ranged
-from tailrace.model.definition.packed_columns import Pack, Unpack
+from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
 from tailrace.model.definition.record_steps import (
     Derive,
     ElementWise,
@@ -72,6 +73,11 @@ def step_query(
             made = f"IF({FAILED} IS NULL, {made}, {_nothing_unpacked(step, types)})"
         shared = [quoted(name) for name in columns if name != step.name]
         return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
+    if isinstance(step, Explode):
+        made = _exploded(step, types)
+        if failing:
+            made = f"IF({FAILED} IS NULL, {made}, {_no_element(step, types)})"
+        return Query(f"SELECT {', '.join(map(quoted, columns))}, INLINE({made}) FROM {source}")
     return None
 
 
@@ -104,6 +110,27 @@ def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
     """Return the SQL expression for a list with one null element, which makes all unpacked columns null."""
     fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
     return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
+
+
+def _exploded(step: Explode, types: Mapping[str, str]) -> str:
+    """Return the SQL expression for the list of structs, each of which has the new columns of one record."""
+    elements = term_at(Sql(), {name: quoted(name) for name in types}, step.name)
+    terms = [f"'{step.into}', _a"]
+    if step.place is not None:
+        # The index `_i` counts from 0, but the position column counts from 1.
+        terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
+    rows = f"TRANSFORM({elements}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
+    empty = _no_element(step, types) if step.outer else f"CAST(ARRAY() AS array<{_row_type(step, types)}>)"
+    return f"IF({elements} IS NULL OR SIZE({elements}) = 0, {empty}, {rows})"
+
+
+def _no_element(step: Explode, types: Mapping[str, str]) -> str:
+    """Return the SQL expression for a list with one row, in which the new columns are null."""
+    return f"ARRAY(CAST(NULL AS {_row_type(step, types)}))"
+
+
+def _row_type(step: Explode, types: Mapping[str, str]) -> str:
+    return f"struct<{','.join(f'{quoted(name)}:{type}' for name, type in step.made(types).items())}>"
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
@@ -174,7 +201,7 @@ def rejected_records(prepared: Relation) -> Query:
 
 def is_common(step: ElementWise) -> bool:
     """Return True if a step can be written in the common SQL, which every engine can run."""
-    return isinstance(step, Derive | Pack | SetAside | Unpack)
+    return isinstance(step, Derive | Pack | SetAside | Unpack | Explode)
 
 
 def keeps_each(step: ElementWise) -> bool:
