@@ -42,9 +42,9 @@ def form() -> dict[str, Param]:
 class StreamOperator(RunnerOperator):
     """Starts a stream unless the stream is already running. The stream continues to run after the task.
 
-    A manual run of the DAG may stop the stream, which then stays stopped until a manual run restarts it. If the stream
-    ended for a reason that a restart does not fix (another stream has the lease, that is, the right to write the
-    tables, or the arguments are wrong), the task fails once. The next run of the DAG starts the stream again.
+    A manual run of the DAG may stop the stream, which then stays stopped until a manual run restarts it. A restart does
+    not help if the arguments are wrong, or if another stream has the lease (the right to write the tables). If the
+    stream ended for such a reason, the task fails once. The next run of the DAG starts the stream again.
     """
 
     ui_color = "#dcefee"

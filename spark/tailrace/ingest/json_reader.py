@@ -95,8 +95,14 @@ class JsonReader:
 
     def __init__(self, log: Log) -> None:
         self.log, self.schema, self.records = log, schema_of(log), JsonRecords(log)
-        self._root = branch_of(log.shape)
-        self._declared = None if log.rest is not None or not _parsed_by_arrow(log.shape) else _schema(self._root)
+        slow = [one for one in log.shape if not _arrow_parses(one.shape)]
+        # The model's reader can read single columns of a record only if it need not reject undeclared fields.
+        loose = log.unknown == "ignore" or log.rest is not None
+        apart = (not slow and log.rest is None) or (loose and all(len(one.place) == 1 for one in slow))
+        self._root = branch_of(one for one in log.shape if one not in slow)
+        self._declared = _schema(self._root) if apart else None
+        self._some = JsonRecords(log, [one.name for one in slow]) if apart and (slow or log.rest is not None) else None
+        self._strict = not loose
         self._decimals = _spelled_decimals(log)
 
     def read(self, batch: pa.RecordBatch, skips_blank: bool = False) -> pa.Table:
@@ -177,7 +183,7 @@ class JsonReader:
         text = pc.binary_join(whole, b"\n")[0].as_buffer()
         options = pj.ParseOptions(
             explicit_schema=self._declared,
-            unexpected_field_behavior="error" if self.log.unknown == "reject" else "ignore",
+            unexpected_field_behavior="error" if self._strict else "ignore",
         )
         # The block has all lines, so that the row in an error is the index of a line.
         block = pj.ReadOptions(block_size=len(text) + 1, use_threads=False)
@@ -202,12 +208,23 @@ class JsonReader:
         if doubt.doubles.any():
             sizes = pc.binary_length(lines.column(0)).to_numpy(zero_copy_only=False)
             unsure |= doubt.doubles & ((sizes > 300) | _matches(lines.column(0), "[0-9]{16}|[eE]-"))
+        if self._some is not None:
+            columns |= self._read_some(self._some, lines.column(0), unsure)
         columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
         if self.log.arrival_time is not None:
             columns["_arrival"] = columns[self.log.arrival_time]
         table = pa.table([columns.get(one.name, pa.nulls(size, one.type)) for one in self.schema], schema=self.schema)
         unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
+
+    def _read_some(self, records: JsonRecords, raw: pa.BinaryArray, unsure: Mask) -> dict[str, pa.Array]:
+        """Read the columns that Arrow cannot parse, record by record."""
+        read = [records.read_some(one) for one in raw.to_pylist()]
+        unsure |= np.array([one is None for one in read], np.bool_)
+        names = [one.name for one in self.log.shape if not _arrow_parses(one.shape)]
+        names += [] if self.log.rest is None else [self.log.rest]
+        values = [one or {} for one in read]
+        return {name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in names}
 
     def _columns(self, branch: Branch, given: Any, made: dict[str, pa.Array], doubt: Doubt) -> None:
         """Convert the values of the fields in an object, and mark the objects with doubtful values."""

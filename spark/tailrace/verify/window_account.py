@@ -34,7 +34,7 @@ EXPIRED = "expired"
 
 
 class WindowAccount:
-    """The account of the records of a pipeline's first stage, up to an epoch.
+    """The checks that each record of a pipeline's first stage, up to an epoch, is in a pane or is counted as late.
 
     `late` is a relation of the ledger's late rows, and `rows` is a relation of all rows of the ledger.
     """

@@ -134,7 +134,7 @@ class TableCompaction:
 
         Returns the exchange of files that the stream has to commit, or None if no files were merged.
         """
-        # This default number of commits until the next search remains in effect if the present search fails.
+        # Set the default now: if this search fails, the next search follows after the default number of commits.
         self.room = self.small.least
         try:
             loaded = self.lake.table(self.table)

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -91,9 +91,12 @@ class JsonRecords:
     'items[1].price = "x" is not a double'
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, only: Collection[str] | None = None) -> None:
+        """Read all columns of a log or, for `read_some`, the columns `only`, whose places have one name each."""
         self.log = log
-        self._root = branch_of(log.shape)
+        fields = [one for one in log.shape if only is None or one.name in only]
+        self.skipped = frozenset(one.place[0] for one in log.shape if one not in fields)
+        self._root = branch_of(fields)
         self._zone = None if log.zone == "UTC" else ZoneInfo(log.zone)
         self._inside = {id(shape): branch_of(shape.fields) for shape in _structs(log.shape)}
         self._order = {one.name: place for place, one in enumerate(log.shape)}
@@ -131,6 +134,20 @@ class JsonRecords:
         if self.log.rest is not None:
             values[self.log.rest] = reading.rest()
         return time_fault(self.log, values, arrival) or values
+
+    def read_some(self, raw: bytes) -> Values | None:
+        """Read the columns `only`, and the column `rest`, of a record whose other columns another reader has read.
+
+        Returns None if this reader cannot tell without the other columns whether the record fits.
+        """
+        reading = _Reading(self, raw.decode())
+        try:
+            reading.branch(self._root, 1, reading.values, "", "")
+        except (ValueError, IndexError, RecursionError):
+            return None
+        if reading.reason(self._order) is not None:
+            return None
+        return reading.values | ({} if self.log.rest is None else {self.log.rest: reading.rest()})
 
     def inside(self, shape: Struct) -> Branch:
         """Return the branch that reads the fields of a struct."""
@@ -193,6 +210,8 @@ class _Reading:
 
     def _undeclared(self, name: str, at: int, path: str) -> int:
         end = _skip(self.text, at)
+        if not path and name in self.records.skipped:
+            return end
         if self.log.rest is None:
             self.unknown.append(path + name)
         elif not path:
@@ -200,7 +219,7 @@ class _Reading:
         return end
 
     def _inner(self, child: Branch, at: int, into: Values, path: str, base: str) -> int:
-        """Read an object that is only on the way to columns."""
+        """Read a JSON object that is not a column itself, but has columns among its nested fields."""
         if self.text.startswith("null", at):
             return at + 4
         if self.text[at] == "{":
@@ -543,7 +562,7 @@ def excerpt(written: str) -> str:
     return _BETWEEN.sub(lambda found: found[1] or "", written[:10_000])[:100]
 
 
-def branch_of(fields: tuple[Field, ...]) -> Branch:
+def branch_of(fields: Iterable[Field]) -> Branch:
     """Arrange fields by their places: the tree of the objects in which the fields' values are."""
     root = Branch()
     for one in fields:

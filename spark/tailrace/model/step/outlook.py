@@ -39,10 +39,10 @@ class Outlook(Enum):
 
 
 def outlook(pipeline: Pipeline) -> Outlook:
-    """Return the effect that epochs without records have on windows whose end is after the watermarks of these epochs.
+    """Return what an epoch without records does to a window that the watermark has not reached yet.
 
-    The ends of these windows are also after the watermarks of the log's percentiles, which are ahead of the log's
-    watermark (`Log.percentiles`).
+    The watermarks of the log's percentiles (`Log.percentiles`), which are ahead of the log's watermark, have not
+    reached the window either.
     """
     before = Range(-inf, -1 - _farthest(pipeline), moves=True, relative=True)
     signals = dict.fromkeys(pipeline.when.signals(), _MOVES)
@@ -108,7 +108,10 @@ _STAYS, _MOVES = Unknown(False), Unknown(True)
 
 
 class Known(Algebra):
-    """The algebra of partial knowledge, in which a term is a truth value, a `Range` or `Unknown`.
+    """The algebra that evaluates conditions whose inputs are known only in part.
+
+    A term is a truth value, a `Range` of possible values, or `Unknown`. The attribute `moves` is true if the value may
+    differ between epochs. A number from 0 to 59 is never at least 60, but 60 or more may or may not be at least 70:
 
     >>> o = Known()
     >>> end = Range(60, inf)

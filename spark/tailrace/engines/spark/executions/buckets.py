@@ -1,9 +1,9 @@
 """Process an epoch's state and records with Python workers on the executors, one bucket of keys at a time.
 
 The state and the records are grouped by a hash of the key. Python is called once per bucket rather than once per key or
-record. A call gets two Arrow tables: the bucket's state and the bucket's records. A key's state rests if the key has no
-record and no due timer or window: no Python worker reads a resting state (MillWheel, 4.1: a computation runs for a key
-when a record or a timer arrives).
+record. A call gets two Arrow tables: the bucket's state and the bucket's records. A key's state rests in an epoch if
+the key has no record, no due timer and no due window. Python workers do not read resting states (compare MillWheel,
+4.1: a computation runs for a key when a record or a timer arrives).
 """
 
 from __future__ import annotations
