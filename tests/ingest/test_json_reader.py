@@ -90,6 +90,27 @@ def test_X6_what_is_read_of_a_line_does_not_depend_on_the_lines_beside_it() -> N
             assert pc.unique(rows.filter(pc.is_null(rows["_error"]))["n"]).to_pylist() == [1]
 
 
+def test_X6_a_number_that_json_does_not_have_is_refused_also_in_a_field_that_is_ignored() -> None:
+    log = replace(THINGS, unknown="ignore")
+    at = '"at": "2026-01-01T12:00:00Z"'
+    no = [f'{{{at}, "more": {one}}}'.encode() for one in ("NaN", "-Infinity", "[1, Infinity]", '{"a":NaN}')]
+    good = [f'{{{at}, "more": {one}}}'.encode() for one in ('"NaN"', '"a, NaN"', '"Info"', "1e999", "[]")]
+    for text in no:
+        assert said(log, read_lines(log, as_lines([text]))) == ["not one JSON object"]
+    rows = read_lines(log, as_lines([*good, *no, *good]))
+    assert said(log, rows) == by_model(log, [*good, *no, *good])
+    assert rows["_error"].null_count == 2 * len(good)
+
+
+def test_white_space_around_a_record_does_not_matter() -> None:
+    text = b'{"at": "2026-01-01T12:00:00Z", "id": "a"}'
+    texts = [text + b"\r", b"  " + text + b" \t\r", b"\xef\xbb\xbf" + text, b"\t\t\t\t\t" + text]
+    for log in (THINGS, Log(name="l", columns={"at": "timestamp"}, event_time="at", rest="extra")):
+        rows = read_lines(log, as_lines(texts))
+        assert said(log, rows) == by_model(log, texts)
+        assert rows["_error"].null_count == len(texts)
+
+
 def test_two_objects_on_a_line_beside_an_empty_line_are_not_taken_for_two_records() -> None:
     texts = [b'{"at": "2026-01-01T12:00:00Z"}{"at": "2026-01-01T12:00:00Z"}', b"", b'{"at": "2026-01-01T12:00:00Z"}']
     rows = read_lines(THINGS, as_lines(texts))

@@ -143,14 +143,17 @@ class JsonReader:
     def _likely(self, raw: pa.BinaryArray) -> Mask:
         """Return a mask of the lines that Arrow may parse: each begins with `{`, ends with `}`, and is UTF-8.
 
-        If each line of a text begins and ends so, no object goes on in the next line: after a `}` inside of an object
-        or a list, JSON has no `{`. So a text with as many objects as lines has one object in each line.
+        White space around a line does not matter. If each line of a text begins and ends so, no object goes on in the
+        next line: after a `}` inside of an object or a list, JSON has no `{`. So a text with as many objects as lines
+        has one object in each line.
         """
         size = pc.fill_null(pc.binary_length(raw), 0).to_numpy(zero_copy_only=False)
         data, ends = _bytes_of(raw)
         likely: Mask = (size > 1) & (size <= self.log.record_bytes)
-        likely &= data[np.minimum(ends[:-1], len(data) - 1)] == _OPEN
-        likely &= data[np.maximum(ends[1:] - 1, 0)] == _CLOSE
+        first, last = np.minimum(ends[:-1], len(data) - 1), np.maximum(ends[1:] - 1, 0)
+        for _ in range(_SPACES):
+            first, last = first + (_WHITE[data[first]] & (first < last)), last - (_WHITE[data[last]] & (first < last))
+        likely &= (data[first] == _OPEN) & (data[last] == _CLOSE)
         try:
             raw.cast(pa.string())
         except pa.ArrowInvalid:
@@ -208,6 +211,8 @@ class JsonReader:
         if doubt.doubles.any():
             sizes = pc.binary_length(lines.column(0)).to_numpy(zero_copy_only=False)
             unsure |= doubt.doubles & ((sizes > 300) | _matches(lines.column(0), "[0-9]{16}|[eE]-"))
+        if not self._strict:
+            unsure |= _no_numbers(lines.column(0))
         if self._some is not None:
             columns |= self._read_some(self._some, lines.column(0), unsure)
         columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
@@ -414,6 +419,15 @@ def _matches(raw: pa.Array, pattern: str) -> Mask:
     return found
 
 
+def _no_numbers(raw: pa.BinaryArray) -> Mask:
+    """Return a mask of the lines that may have NaN or an infinity outside of texts, which Arrow takes for numbers."""
+    data, ends = _bytes_of(raw)
+    text = data[ends[0] : ends[-1]].tobytes()
+    if b"NaN" not in text and b"Inf" not in text:
+        return np.zeros(len(raw), np.bool_)
+    return _matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
+
+
 def _instants(column: pa.Array) -> pa.Array:
     """Parse texts as instants; an instant without a time zone is taken as UTC."""
     zoned = pc.fill_null(pc.match_substring_regex(column, ZONE + "$"), True)
@@ -460,5 +474,9 @@ def _is_utf8(value: pa.Scalar) -> bool:
 _BLANK = r"^[ \t\r\x{FEFF}]*$"
 _IN_ROW = re.compile(r" in row ([0-9]+)$")
 _OPEN, _CLOSE, _LIST = b"{}["
+_WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))
+_SPACES = 3
+"""The maximum number of white spaces before and after a line that Arrow parses."""
+
 _UNITS = {"seconds": (10**6, 1), "milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 """For each unit of instants, the factor and the divisor that convert a number to microseconds."""

@@ -140,7 +140,7 @@ class JsonRecords:
 
         Returns None if this reader cannot tell without the other columns whether the record fits.
         """
-        reading = _Reading(self, raw.decode())
+        reading = _Reading(self, raw.decode().strip(AROUND))
         try:
             reading.branch(self._root, 1, reading.values, "", "")
         except (ValueError, IndexError, RecursionError):
