@@ -64,8 +64,8 @@ an old epoch, in a generation that may be lower than another's before it; and co
 any. A group is computed of all its panes, so it comes out as a full refresh has it. A group whose windows were all
 taken back stays, with `windows` zero; one that has no panes any more is removed by `forget_groups`.
 
-`groups` and `measures` map names to SQL over a pane's columns; a measure is a whole number, or a decimal, as sums of
-doubles depend on their order.
+`groups` and `measures` map names to SQL over a pane's columns; a measure is a whole number, or a decimal. A measure
+that is a double is refused, as SQL's sums of doubles depend on their order.
 -#}
 {% macro fed_by_panes(pipeline, groups, measures) %}
 with changes as (
@@ -88,7 +88,11 @@ changed as (
 select
     {%- for name in groups %} changed.{{ name }}, {% endfor %}
     cast(sum(sign) as bigint) as windows,
-    {%- for name in measures %} coalesce(sum(sign * {{ name }}), 0) as {{ name }}, {% endfor %}
+    {%- for name in measures %} 
+    case when typeof(sum(sign * {{ name }})) in ('double', 'float') then raise_error(
+        'fed_by_panes: {{ name }} is a double, whose sum depends on the order of panes: '
+        || 'write it for example as cast(... as decimal(38, 6))'
+    ) else coalesce(sum(sign * {{ name }}), 0) end as {{ name }}, {% endfor %}
     max(changed._panes) as _panes,
     max(changed._mark) as _mark
 from changed

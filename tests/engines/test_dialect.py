@@ -49,6 +49,11 @@ VALUES = {
     "none of an empty list": "TRY_ELEMENT_AT(SORT_ARRAY(CAST(ARRAY() AS array<bigint>)), 1)",
     "how many": "CAST(SIZE(ARRAY(1L, NULL)) AS bigint)",
     "places are counted from 0": "TRANSFORM(ARRAY(5L, 6L), (one, place) -> one + place)",
+    "a half goes to the even number": "CAST(RINT(CAST('2.5' AS double)) AS bigint)",
+    "and so does a negative one": "CAST(RINT(CAST('-3.5' AS double)) AS bigint)",
+    "nearly a half is none": "RINT(CAST('0.49999999999999994' AS double))",
+    "a large double is rounded to itself": "CAST(RINT(CAST('4611686018427387904' AS double)) AS bigint)",
+    "a number that is none is above infinity": "CAST('NaN' AS double) > CAST('Infinity' AS double)",
     "a decimal is rounded as it is cast": "CAST(CAST('2.345' AS decimal(10,3)) AS decimal(10,2))",
 }
 for _number in (0, 1, -1, 10**18 - 1, 10**18, -(10**18), 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**38 - 1):

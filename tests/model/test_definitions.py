@@ -143,14 +143,14 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         {"what": {"revenue": Sum("prize")}},
         [Fault("what['revenue'].column", "prize", COLUMNS, DECLARE)],
     ),
-    "a_sum_and_a_mean_of_doubles": (
-        {"what": {"far": Sum("meters"), "usual": Mean("meters"), "farthest": Max("meters")}},
+    "a_sum_and_a_mean_of_texts": (
+        {"what": {"far": Sum("zone"), "usual": Mean("zone"), "farthest": Max("zone")}},
         [
             Fault(
                 f"what[{name!r}].column",
-                "meters: double",
-                "an integer or decimal column",
-                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
+                "zone: string",
+                "an integer, decimal or double column",
+                "declare it for example decimal(18,6) in the log",
             )
             for name in ("far", "usual")
         ],
@@ -236,7 +236,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "what['spread'].column",
                 "meters: double",
                 "an integer or decimal column",
-                "declare it for example decimal(18,6) in the log, so that its totals are exact in any order",
+                "declare it for example decimal(18,6) in the log, so that its squares are exact in any order",
             ),
         ],
     ),
@@ -451,7 +451,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         {
             "name": "",
             "key": ("zon",),
-            "what": {"Revenue": Sum("meters")},
+            "what": {"Revenue": Sum("zone")},
             "where": Sessions(minutes(0)),
             "when": AfterCount(-1),
             "how": None,
@@ -462,9 +462,9 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             Fault("what['Revenue']", "Revenue", NAME, RENAME),
             Fault(
                 "what['Revenue'].column",
-                "meters: double",
-                "an integer or decimal column",
-                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
+                "zone: string",
+                "an integer, decimal or double column",
+                "declare it for example decimal(18,6) in the log",
             ),
             Fault("where.gap", minutes(0), POSITIVE, "write for example Sessions(minutes(30))"),
             Fault("how", None, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING"),

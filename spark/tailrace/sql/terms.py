@@ -16,7 +16,7 @@ from typing import NewType
 from tailrace.model.base.algebra import Term
 from tailrace.model.base.types import decimal_parts, element_type, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
-from tailrace.sql import wide_numbers
+from tailrace.sql import double_limbs, wide_numbers
 
 
 class Reading(str):
@@ -262,6 +262,7 @@ class Sql:
     real, real_of = staticmethod(wide_numbers.real), staticmethod(wide_numbers.real_of)
     remainder, quotient = staticmethod(wide_numbers.remainder), staticmethod(wide_numbers.quotient)
     joined, levelled = staticmethod(wide_numbers.joined), staticmethod(wide_numbers.levelled)
+    limbs, real_of_limbs = staticmethod(double_limbs.limbs), staticmethod(double_limbs.real_of_limbs)
     narrow, beyond = staticmethod(wide_numbers.narrow), staticmethod(wide_numbers.beyond)
     centred = staticmethod(wide_numbers.centred)
 

@@ -133,8 +133,8 @@ def _levelled(high: str, low: str, unit: int, type: str, text: str) -> str:
     lower = f"CAST(_lower AS {roomy})"
     below = f"CAST(IF(_over = 0, {lower}, IF(_over = 1, {lower} + {of}, {lower} - {of})) AS {type})"
     upper = f"CAST({high} + {quotient(low, unit, type)} AS {WHOLE})"
-    inner = _let("_above", above, _let("_below", below, text))
-    return _let("_upper", upper, _let("_lower", remainder(low, unit, type), _let("_over", apart, inner)))
+    inner = let("_above", above, let("_below", below, text))
+    return let("_upper", upper, let("_lower", remainder(low, unit, type), let("_over", apart, inner)))
 
 
 def _digits(unit: int, scale: int) -> str:
@@ -215,7 +215,7 @@ def _written_out(n: str, total: str, squares: str, high: str, unit: int) -> str:
     highest = f"CAST({n} * {_over('_highs')} - {_over(of)} * {_over(of)} + {_over('_middle')} AS {WHOLE})"
     lasts = (f"LPAD(CAST({_rest(limb)} AS string), {_LIMB}, '0')" for limb in ("_middle", "_lowest"))
     text = f"CAST(CONCAT(CAST({highest} AS string), {', '.join(lasts)}) AS double)"
-    return _let("_highs", highs, _let("_lowest", lowest, _let("_middle", middle, text)))
+    return let("_highs", highs, let("_lowest", lowest, let("_middle", middle, text)))
 
 
 def _rest(a: str) -> str:
@@ -234,7 +234,7 @@ def _over(a: str) -> str:
     return f"CAST(({a} - {_rest(a)}) * {decimal(Decimal(1).scaleb(-_LIMB), f'decimal({_LIMB},{_LIMB})')} AS {WHOLE})"
 
 
-def _let(name: str, value: str, text: str) -> str:
+def let(name: str, value: str, text: str) -> str:
     """Return an SQL expression that computes `text`, in which `name` stands for `value`.
 
     An engine computes `value` only once.

@@ -111,7 +111,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, before: tu
     columns = earlier.panes.columns
     for step in steps:
         columns = step.columns(columns)
-    numbers = [n for n, type in columns.items() if is_exact_number(type)]
+    numbers = [n for n, type in columns.items() if is_exact_number(type) or type == "double"]
     exact_types = {n: type for n, type in columns.items() if is_plain(type) and type != "double"}
     plain = [n for n in exact_types if n not in ("window_start", "window_end")]
     keys = [n for n in plain if n != "event_time"]

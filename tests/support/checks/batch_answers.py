@@ -12,7 +12,7 @@ from dataclasses import replace
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import instant
 from tailrace.model.combiners.first_last import seen
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.model.step.reference import at_once, prepared
 from tailrace.model.step.stages import record_of
 from tailrace.model.step.step import Record
@@ -32,10 +32,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
     preceding stage.
     """
     o = Scalars()
-    return {
-        place: {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
-        for place, inside in _grouped(pipeline, records, late).items()
-    }
+    return {place: _results(pipeline, inside, o) for place, inside in _grouped(pipeline, records, late).items()}
 
 
 def _grouped(
@@ -67,13 +64,21 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
     o, found = Scalars(), []
     choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
     for (key, window), inside in _grouped(pipeline, records, late).items():
-        values = {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+        values = _results(pipeline, inside, o)
         times = (instant(record[pipeline.log.event_time]) for record in inside)
         found.append(record_of(pipeline, key, window, values, window.timestamp if choose is None else choose(times)))
     return found
 
 
-def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scalars) -> object:
+def _results(pipeline: Pipeline, records: Sequence[Record], o: Scalars) -> dict[str, object]:
+    """Compute the results of records, and the reasons why results are null."""
+    found = {name: _combined(pipeline, name, records, o) for name in pipeline.what}
+    values = {name: value for name, (value, _) in found.items()}
+    whys = [f"{name}: {why}" for name, (value, why) in found.items() if value is None and why is not None]
+    return values | ({UNANSWERED: "; ".join(whys)} if whys else {})
+
+
+def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scalars) -> tuple[object, object]:
     combiner = pipeline.what[name]
     type_ = pipeline.type_of(combiner)
     parts = combiner.parts(type_)
@@ -83,7 +88,8 @@ def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scala
         at = instant(record[pipeline.log.event_time])
         lifted = combiner.lift(o, seen(o, combiner, value, at), type_)
         held = [part.merged(o, a, b) for part, a, b in zip(parts, held, lifted, strict=True)]
-    return combiner.result(o, {part.name: term for part, term in zip(parts, held, strict=True)}, type_)
+    named = {part.name: term for part, term in zip(parts, held, strict=True)}
+    return combiner.result(o, named, type_), combiner.why_null(o, named, type_)
 
 
 def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:

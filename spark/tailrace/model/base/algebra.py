@@ -12,12 +12,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
-from math import ceil
+from math import ceil, inf, isfinite, nan
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import WHOLE, decimal_parts, exact, unit_power
+
+LIMB = 2.0**62
+"""The ratio of the units of two neighbouring limbs of a double (`Algebra.limbs`)."""
+
+LIMBS_END = 2.0**124
+"""The absolute value from which on a double is too large for its limbs."""
 
 Term: TypeAlias = Any
 """A value of the algebra: a Python value for `Scalars`, or the text of a SQL expression for the execution in SQL."""
@@ -187,6 +193,44 @@ class Algebra(Protocol):
         The combined number may have more digits than `type` allows.
         """
         return float(_EXACT.fma(high, unit_power(unit, type), low))
+
+    def limbs(self, a: Term) -> tuple[Term, ...]:
+        """Split a double into whole numbers (limbs), whose sums are exact in any order; return seven bigints.
+
+        The first four are the limbs, in units of 2^62, 1, 2^-62 and 2^-124. The others are 1 or 0. The first of them
+        says whether the double is infinity or NaN, the second whether it is minus infinity or NaN. The third says
+        whether the double is a finite number that the limbs do not represent exactly: a number whose absolute value is
+        2^124 or more, or that has binary digits below 2^-124. A null has seven zeros.
+
+        Every operation on doubles below is exact: a product with a power of two, and a number minus the closest whole
+        number.
+        """
+        finite = a is not None and isfinite(a)
+        left = float(a) if finite and abs(a) < LIMBS_END else 0.0
+        # A tiny number becomes zero here. So the next limb is computed from the number itself.
+        top = round(left / LIMB)
+        left -= top * LIMB
+        limbs = [top]
+        for _ in range(3):
+            limbs.append(round(left))
+            left = (left - limbs[-1]) * LIMB
+        odd = a is not None and a != a
+        outside = finite and (abs(a) >= LIMBS_END or left != 0)
+        return (*limbs, int(odd or a == inf), int(odd or a == -inf), int(outside))
+
+    def real_of_limbs(self, top: Term, whole: Term, small: Term, least: Term, up: Term, down: Term) -> Term:
+        """Return the double closest to the number whose limbs (`limbs`) have these sums; an exact tie goes to the even
+        double.
+
+        The result is NaN, infinity or minus infinity if `up`, `down` or both of them are not zero.
+        """
+        if up or down:
+            return nan if up and down else inf if up else -inf
+        number = 0
+        for limb in (top, whole, small, least):
+            number = number * int(LIMB) + int(limb)
+        # Python rounds a quotient of integers correctly.
+        return number / int(LIMB) ** 2
 
     def narrow(self, a: Term) -> Term:
         """Convert a whole number of at most 38 digits to a bigint; the result is null if the number does not fit a

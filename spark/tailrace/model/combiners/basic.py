@@ -5,9 +5,9 @@ combiner declares how two values of the part are merged (`Merge`: by addition, b
 so on) and which value a record adds to the part. The combiner also declares how to compute the result from the parts.
 These declarations consist of data and of terms of the `Algebra`, so all executions use the same declarations.
 
-A total is never rounded. If an exact total does not fit its type, the result is null, and the reason is stored. A sum
-of doubles would depend on the order of addition, so a stream, a backfill and a replay could return different rows.
-Therefore only integer and decimal columns can be summed.
+A total is never rounded. If an exact total does not fit its type, the result is null, and the reason is stored. If
+doubles were added one after another, the sum would depend on the order of addition. Therefore each double is split into
+whole numbers (`Algebra.limbs`), these numbers are summed exactly, and only the result is rounded to a double (rule M7).
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Part:
     field `by` is highest. If `kept` is set, the part has two columns in tables (`columns`): a column of the smaller
     type `kept`, and a column of the part's type for values that do not fit `kept`. If `unit` is set, the part contains
     the sum of the last `unit` digits of the numbers; another part, `<name>_high`, contains the sum of the upper digits.
+    If `lifted` is set, a record adds a value of this narrower type to the part.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Part:
     by: str = ""
     kept: str = ""
     unit: int = 0
+    lifted: str = ""
 
     def columns(self, name: str) -> dict[str, str]:
         """Return the names and types of the table columns that store a part named `name`."""
@@ -179,7 +181,7 @@ def total_parts(name: str, type: str) -> tuple[Part, ...]:
     if not may_outgrow(type):
         return (Part(name, sum_type(type), Merge.ADD),)
     if type == "bigint":
-        return (Part(name, WHOLE, Merge.ADD, kept="bigint"),)
+        return (Part(name, WHOLE, Merge.ADD, kept="bigint", lifted="bigint"),)
     return split_parts(name, sum_type(type))
 
 
@@ -195,6 +197,26 @@ def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
     if type == "bigint" or not may_outgrow(type):
         return (number,)
     return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
+
+
+LIMBS = ("top", "whole", "small", "least")
+"""The parts for the exact total of doubles: sums of whole numbers in units of 2^62, 1, 2^-62 and 2^-124."""
+
+_ENDLESS = ("up", "down")
+"""The parts that count the doubles that are not finite.
+
+`up` counts the values that are infinity, and `down` the values that are minus infinity. A NaN is counted in both parts,
+because the sum of infinity and minus infinity is also NaN.
+"""
+
+_OUTSIDE = "outside"
+"""The part that counts the doubles whose limbs do not represent their value exactly (`Algebra.limbs`)."""
+
+
+def _double_parts() -> tuple[Part, ...]:
+    limbs = (Part(name, WHOLE, Merge.ADD, lifted="bigint") for name in LIMBS)
+    counts = (Part(name, "bigint", Merge.ADD) for name in ("n", *_ENDLESS, _OUTSIDE))
+    return (*limbs, *counts)
 
 
 def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
@@ -230,7 +252,7 @@ class _Total(Combiner):
     """The base class of `Sum` and `Mean`, which add up a column's values exactly and count the values.
 
     The total never overflows. The total of 64-bit numbers has a type with 38 digits; the total of decimals with nearly
-    38 digits is stored in two parts.
+    38 digits is stored in two parts. The total of doubles is stored as the sums of their limbs.
     """
 
     column: str
@@ -239,24 +261,53 @@ class _Total(Combiner):
     def parts(self, type: str | None) -> tuple[Part, ...]:
         # The part for the upper digits must be the last part, because a column that is added to an existing table
         # becomes the table's last column.
+        if type == "double":
+            return _double_parts()
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         zero = o.literal(0, "bigint")
+        if type == "double":
+            *limbs, up, down, outside = o.limbs(value)
+            return (*limbs, _has(o, value, o.literal(1, "bigint"), zero), up, down, outside)
         number = _has(o, value, value, zero)
         total, *high = lifted_total(o, number, type or "bigint")
         return (total, _has(o, value, o.literal(1, "bigint"), zero), *high)
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        if type is not None and not is_exact_number(type):
-            remedy = "declare it for example decimal(18,6) in the log, so that its total is exact in any order"
-            yield Fault(f"{path}.column", f"{self.column}: {type}", "an integer or decimal column", remedy)
+        if type is not None and type != "double" and not is_exact_number(type):
+            remedy = "declare it for example decimal(18,6) in the log"
+            yield Fault(f"{path}.column", f"{self.column}: {type}", "an integer, decimal or double column", remedy)
+
+    def leaves(self, type: str | None) -> bool:
+        return type == "double"
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        if type != "double":
+            return o.literal(None, "string")
+        why = (
+            f"a value of {self.column} is 2^124 (2.1e37) or more, or has binary digits below 2^-124 (4.7e-38), "
+            f"so that there is no exact total: leave out such records with keep"
+        )
+        return o.choose(self._fits(o, parts), o.literal(None, "string"), o.literal(why, "string"))
+
+    def _fits(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        """Return whether the limbs represent the total of doubles exactly."""
+        return o.equal(parts[_OUTSIDE], o.literal(0, "bigint"))
+
+    def _of_doubles(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        """Return the double closest to the total of doubles."""
+        return o.real_of_limbs(*(parts[name] for name in (*LIMBS, *_ENDLESS)))
 
 
 @dataclass(frozen=True)
 class Sum(_Total):
     """The total of a column's values; null if there are no values.
+
+    The total of doubles is the double that is closest to the exact total, in any order of the records. It is NaN or
+    infinite if a value is. It is null if the absolute value of a number is 2^124 (2.1e37) or more, or if a number has
+    binary digits below 2^-124 (4.7e-38); the column `unanswered` then gives the reason.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Sum("price").result(Scalars(), {"total": 0, "n": 0}, "bigint") is None
@@ -265,16 +316,21 @@ class Sum(_Total):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         none = o.equal(parts["n"], o.literal(0, "bigint"))
+        if type == "double":
+            there = o.every(o.no(none), self._fits(o, parts))
+            return o.choose(there, self._of_doubles(o, parts), o.literal(None, "null"))
         return o.choose(none, o.literal(None, "null"), self._total(o, parts, type or "bigint"))
 
     def result_type(self, type: str | None) -> str:
-        return sum_type(type or "bigint")
+        return "double" if type == "double" else sum_type(type or "bigint")
 
     def leaves(self, type: str | None) -> bool:
-        return may_outgrow(type or "bigint")
+        return type == "double" or may_outgrow(type or "bigint")
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         type = type or "bigint"
+        if type == "double":
+            return super().why_null(o, parts, type)
         out = f"out of {sum_type(type)}"
         if type == "bigint":
             return o.text(
@@ -296,7 +352,8 @@ class Sum(_Total):
 class Mean(_Total):
     """The mean of a column's values as a double; null if there are no values.
 
-    The only rounding is the division of the exact total by the number of values.
+    The only rounding is the division of the exact total by the number of values. The mean of doubles is the `Sum`
+    divided by the number of values, and is null if the `Sum` is.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Mean("delay").result(Scalars(), {"total": 7, "n": 2}, "int")
@@ -310,6 +367,9 @@ class Mean(_Total):
         none = o.equal(parts["n"], zero)
         # An SQL engine may compute both branches of a conditional expression, so the divisor must never be zero.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
+        if type == "double":
+            there = o.every(o.no(none), self._fits(o, parts))
+            return o.choose(there, o.ratio(self._of_doubles(o, parts), divisor), o.literal(None, "null"))
         return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))
 
     def _real(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:

@@ -76,7 +76,7 @@ class Variance(Combiner):
         declared = f"{self.column}: {type}"
         if type is not None and not is_exact_number(type):
             expected = "an integer or decimal column"
-            remedy = "declare it for example decimal(18,6) in the log, so that its totals are exact in any order"
+            remedy = "declare it for example decimal(18,6) in the log, so that its squares are exact in any order"
             yield Fault(f"{path}.column", declared, expected, remedy)
         elif type is not None and (decimal_parts(type) or (0, 0))[0] > _DIGITS:
             expected = f"a column of at most {_DIGITS} digits"

@@ -194,10 +194,13 @@ class Known(Algebra):
 
     # For the results of these operations, the algebra tracks only whether a result may differ between epochs.
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
-    joined = real_of = narrow = beyond = centred = stamped = unstamped = _unknown
+    joined = real_of = real_of_limbs = narrow = beyond = centred = stamped = unstamped = _unknown
     size = text = listed = field = length = ranked = end = _unknown
     no_values = alone = gathered = united = largest = highest = has = _unknown
     once = counted = opposite = distinct = spread = _unknown
+
+    def limbs(self, a: Term) -> tuple[Term, ...]:
+        return (_of(a),) * 7
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
         return _of(high, low), _of(high, low)

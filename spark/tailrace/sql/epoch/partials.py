@@ -42,7 +42,7 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
     # records can be retracted, these values already have the wide type.
     narrow = lifted and not pipeline.takes_back
     return [
-        f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
+        f"{(whole_total if narrow and part.lifted else total)(part, quoted(name))} AS {quoted(name)}"
         for name, part in pipeline.parts.items()
     ]
 

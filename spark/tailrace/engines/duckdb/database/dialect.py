@@ -18,7 +18,8 @@ in meaning between the two dialects:
 | lists sort nulls first, also inside structs | nulls are last inside structs | a sort by the fields (`ordering`) |
 | instants are accepted as local times | local times have a type of their own | macros with `AT TIME ZONE` |
 | `SUM` of longs is a long: their halves are summed (`sql.terms.whole_total`) | `SUM` has 128 bits | one `SUM` |
-| `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros, a function (`connection`) |
+| `CAST` truncates a double to a bigint, so queries call `RINT` | it rounds half to even | `CAST` without `RINT` |
+| `PMOD`, `RINT`, `TIMESTAMP_MICROS`, `CRC32`, … | no such functions | macros, a function (`connection`) |
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
+    if isinstance(node.this, exp.Anonymous) and node.this.name.upper() == "RINT":
+        # DuckDB's cast from a double to a bigint rounds as RINT does.
+        return exp.Cast(this=node.this.expressions[0], to=to)
     # The parser turns each CAST of Spark's dialect into a TryCast node, too. Only a node that was written as TRY_CAST
     # is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)

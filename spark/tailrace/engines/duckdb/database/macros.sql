@@ -1,5 +1,7 @@
 -- Macros for the functions of Spark that queries call and that DuckDB lacks.
 CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
+-- DuckDB rounds half to even when it casts a double to a bigint; queries round only numbers that fit a bigint.
+CREATE MACRO rint(a) AS CAST(CAST(a AS bigint) AS double);
 CREATE MACRO timestamp_micros(a) AS make_timestamptz(a);
 CREATE MACRO unix_micros(a) AS epoch_us(a);
 CREATE MACRO array_union(a, b) AS list_distinct(list_concat(a, b));
