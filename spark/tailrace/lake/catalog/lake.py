@@ -42,7 +42,7 @@ from tailrace.lake.schema.contract_diff import table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.iceberg_types import iceberg_schema
-from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.lake.schema.layouts import partition_spec, sort_order, term, without_spans
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
@@ -227,8 +227,7 @@ class Lake:
             except Exception:
                 # The move may have succeeded despite the error, and other writers may have committed on top of the
                 # snapshot.
-                after = self.table(table)
-                if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
+                if not self._has_made(table, (to,), branch):
                     raise
                 return
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
@@ -327,10 +326,18 @@ class Lake:
                         producer.delete_data_file(file)
                 made.append(committed_snapshot(transaction))
         except Exception:
-            after = self.table(loaded.name()[-1])
-            if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, MAIN))):
+            if not self._has_made(loaded.name()[-1], made):
                 raise
         return made[0]
+
+    def _has_made(self, table: str, made: Collection[int], branch: str = MAIN) -> bool:
+        """Return True if one of the snapshots is on a branch; False also if the catalog does not answer."""
+        try:
+            after = self.table(table)
+        except CatalogError:
+            # The error of the commit says more: whether the commit was made is unknown.
+            return False
+        return any(one.snapshot_id in made for one in lineage(after, ref_of(after, branch)))
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
         """Add to main the files that snapshot `staged` added to another branch; return the new snapshot's id.
