@@ -27,7 +27,6 @@ from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 from tests.support.depth import cases
 from tests.support.lakes.files import THINGS, by_model, said
-from tests.support.lakes.files import as_lines as lines_of
 from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 LOG = Log(name="hostile", columns=dict(THINGS.columns), event_time="at", unknown="ignore")
@@ -130,7 +129,7 @@ def adds_up(log: Log, rows: pa.Table, read: list[bytes]) -> None:
 @settings(max_examples=cases(12))
 @given(st.lists(messages(), max_size=8))
 def test_X7_hostile_lines_are_read_or_rejected_as_the_model_does_and_the_epoch_lands(texts: list[bytes]) -> None:
-    rows = read_lines(LOG, lines_of(texts))
+    rows = read_lines(LOG, as_lines(texts))
     assert said(LOG, rows) == by_model(LOG, texts)
     adds_up(LOG, rows, texts)
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tailrace.ingest.json_reader import TOGETHER, read_lines
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import Log
-from tests.support.lakes.files import THINGS, as_lines, by_model, said
+from tests.support.lakes.files import THINGS, by_model, said
+from tests.support.services.schema_registry import as_lines
 
 Texts = Mapping[str, str]
 

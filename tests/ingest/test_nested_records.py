@@ -21,7 +21,8 @@ from tailrace.ingest.sources import Files, SourceError, check_format
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.log import Log
 from tests.support.depth import cases
-from tests.support.lakes.files import as_lines, by_model, lines, put, said
+from tests.support.lakes.files import by_model, lines, put, said
+from tests.support.services.schema_registry import as_lines
 
 ORDERS = Log(
     name="orders",

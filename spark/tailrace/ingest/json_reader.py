@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from tailrace.model.logs.shapes import Field, Listed, Mapped, Plain, Shape, Stru
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 LINES = pa.schema(
     {
@@ -89,6 +90,11 @@ class Doubt:
     misfits: Mask
     doubles: Mask
 
+    @classmethod
+    def none(cls, size: int) -> Doubt:
+        """Return the masks of values of which none is doubtful."""
+        return cls(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+
 
 class JsonReader:
     """The reader of a log's JSON lines."""
@@ -114,11 +120,10 @@ class JsonReader:
         likely = self._likely(raw)
         rows = np.flatnonzero(likely)
         cut = [rows[start : start + TOGETHER] for start in range(0, len(rows), TOGETHER)]
-        with ThreadPoolExecutor(max(1, min(len(cut), pa.cpu_count()))) as pool:
-            for made, sure, unsure in pool.map(partial(self._read, batch), cut):
-                tables += made
-                read += sure
-                left += unsure
+        for made, sure, unsure in _on_threads(partial(self._read, batch), cut):
+            tables += made
+            read += sure
+            left += unsure
         judged = np.sort(np.concatenate([np.flatnonzero(~likely), *left]))
         if not len(judged):
             return pa.concat_tables(tables)
@@ -203,7 +208,7 @@ class JsonReader:
         A line is left if Arrow may have read a value differently from the model, or if the record does not fit.
         """
         lines, size = _some(batch, rows), len(rows)
-        doubt, columns = Doubt(np.zeros(size, np.bool_), np.zeros(size, np.bool_)), dict[str, pa.Array]()
+        doubt, columns = Doubt.none(size), dict[str, pa.Array]()
         self._columns(self._root, {name: _one(read[name]) for name in read.column_names}, columns, doubt)
         unsure = doubt.misfits
         if self._decimals is not None:
@@ -215,10 +220,7 @@ class JsonReader:
             unsure |= _no_numbers(lines.column(0))
         if self._some is not None:
             columns |= self._read_some(self._some, lines.column(0), unsure)
-        columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
-        if self.log.arrival_time is not None:
-            columns["_arrival"] = columns[self.log.arrival_time]
-        table = pa.table([columns.get(one.name, pa.nulls(size, one.type)) for one in self.schema], schema=self.schema)
+        table = self._table(columns, lines)
         unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
 
@@ -251,8 +253,7 @@ class JsonReader:
             arrays = [made[one.name] for one in shape.fields]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
         assert isinstance(shape, Listed), "Arrow parses no maps"
-        ends, size = values.offsets.to_numpy(), len(values.values)
-        inside = Doubt(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        ends, inside = values.offsets.to_numpy(), Doubt.none(len(values.values))
         inner = self._values(shape.element, values.values, inside)
         doubt.misfits |= np.diff(ends) > self.log.elements
         for outer, deep in ((doubt.misfits, inside.misfits), (doubt.doubles, inside.doubles)):
@@ -336,13 +337,17 @@ class JsonReader:
         columns: dict[str, pa.Array] = {
             name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in self.log.columns
         }
-        columns |= {name: lines.column(name) for name in ("_source", "_offset", "_arrival")}
-        if self.log.arrival_time is not None:
-            columns["_arrival"] = columns[self.log.arrival_time]
         columns["_error"] = pa.array(errors, pa.string())
         bad = columns["_error"].is_valid()
         columns["_raw"] = pc.if_else(bad, lines.column(0), pa.scalar(None, pa.binary()))
-        made = [columns.get(one.name, pa.nulls(len(rows), one.type)) for one in self.schema]
+        return self._table(columns, lines)
+
+    def _table(self, columns: dict[str, pa.Array], lines: pa.RecordBatch) -> pa.Table:
+        """Build the table of records from their columns and from the positions of their lines."""
+        own = {name: lines.column(name) for name in ("_source", "_offset", "_arrival")} | columns
+        if self.log.arrival_time is not None:
+            own["_arrival"] = columns[self.log.arrival_time]
+        made = [own.get(one.name, pa.nulls(len(lines), one.type)) for one in self.schema]
         return pa.table(made, schema=self.schema)
 
 
@@ -417,6 +422,15 @@ def _exactly(name: str) -> str:
 def _matches(raw: pa.Array, pattern: str) -> Mask:
     found: Mask = pc.fill_null(pc.match_substring_regex(raw, pattern), False).to_numpy(zero_copy_only=False)
     return found
+
+
+def _on_threads(call: Callable[[Rows], T], parts: Sequence[Rows]) -> Iterator[T]:
+    """Call a function on each part, with a thread for each core; a single part needs no thread."""
+    if len(parts) < 2:
+        yield from map(call, parts)
+        return
+    with ThreadPoolExecutor(min(len(parts), pa.cpu_count())) as pool:
+        yield from pool.map(call, parts)
 
 
 def _no_numbers(raw: pa.BinaryArray) -> Mask:

@@ -37,18 +37,17 @@ def finite_or_null(number: str) -> str:
     return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
 
 
-def loses_digits(number: str, text: str, before: str = "^", behind: str = "$") -> str:
+def loses_digits(number: str, text: str) -> str:
     """Return the SQL that checks whether a double differs from the number from which it was read.
 
     There are two cases in which the double differs from the number. The first case is a whole number above 2^53,
     because doubles cannot represent all such numbers; such a number has at least 16 digits. The second case is a number
     so small that the nearest double is zero; such a number has an exponent of three digits, or 200 zeros. The SQL
-    searches the text only if the absolute value of the double is at least 2^53 or is zero. `before` and `behind` are
-    patterns for the text before and after the number.
+    searches the text only if the absolute value of the double is at least 2^53 or is zero.
     """
-    whole = rf"{before}\s*[-+]?(?!0*{WHOLE}\s*{behind})0*[1-9][0-9]{{15,}}\s*{behind}"
+    whole = rf"^\s*[-+]?(?!0*{WHOLE}\s*$)0*[1-9][0-9]{{15,}}\s*$"
     tiny = f"CONTAINS({text}, 'e-') OR CONTAINS({text}, 'E-') OR OCTET_LENGTH({text}) > 300"
-    small = rf"{before}\s*[-+]?([0-9.]*[1-9][0-9.]*[eE]-0*[1-9][0-9]{{2}}|0*\.0{{200}}[0-9]*[1-9])"
+    small = r"^\s*[-+]?([0-9.]*[1-9][0-9.]*[eE]-0*[1-9][0-9]{2}|0*\.0{200}[0-9]*[1-9])"
     return (
         f"CASE WHEN ABS({number}) >= {WHOLE}D THEN {text} RLIKE {literal(whole)} "
         f"WHEN {number} = 0D AND ({tiny}) THEN {text} RLIKE {literal(small)} ELSE false END"

@@ -6,15 +6,15 @@ that fits the log. Before parsing, the column `_bytes` contains the raw record, 
 record's text without surrounding white space. `_text` is null if the bytes are not UTF-8. The name of a declared column
 never starts with `_`.
 
-A value must have its declared type, and is stored without loss: strings are not read as numbers, numbers are not read
-as strings, and digits are rounded only in a double. An instant must be written in ISO 8601. An instant without a time
-zone is taken as UTC, and every instant is rounded down to microseconds.
+JSON is parsed by Python on the executors (`ingest.json_reader`), and CSV and Parquet are parsed by Spark. A value must
+have its declared type, and is stored without loss: digits are rounded only in a double. In CSV, an instant must be
+written in ISO 8601, and an instant without a time zone is taken as UTC. Every instant is rounded down to microseconds.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
@@ -269,10 +269,6 @@ def _schema(columns: dict[str, str]) -> str:
     return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(literal, names))
-
-
 def _trimmed(log: Log) -> str:
     """Return the SQL of a record's text, which is null if the record is not UTF-8 or is larger than the log's limit."""
     read = f"OCTET_LENGTH(value) <= {log.record_bytes} AND IS_VALID_UTF8({_STRING})"
@@ -284,7 +280,6 @@ def _too_large(log: Log) -> tuple[str, str]:
 
 
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
-_DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"
 _AROUND = " \t\r\n" + _BOM
 _PLACE = ("_source", "_offset", "_arrival")

@@ -1,7 +1,6 @@
 """Read plain files without Spark: lines of JSON files, and columns of Parquet files.
 
-All other input is left to Spark: either single lines or whole files. If a whole file must be left to Spark, the
-functions in this module return None or raise `UnplainError`.
+All other files are left to Spark: for them, the functions in this module return None or raise `UnplainError`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 pyarrow reads and writes plain files at a quarter of Spark's cost. Python needs only one pass over the source
 (`landing_task`). Spark needs one pass to find the latest times of the records, and one pass for each reader of the
-records. Lines that are not plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the
-whole epoch.
+records. If a file is not plain (`plain_files`), Spark reads the whole epoch.
 """
 
 from __future__ import annotations

@@ -253,8 +253,8 @@ class Runner(Protocol):
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start a stream, unless it is already running, and return its state. The stream outlives the calling process.
 
-        A stream that `stop_stream` has ended stays stopped until this method is called with `anew=True`. If `anew` is
-        True and the stream is running, the stream is restarted. Raises `RunnerError` if the stream cannot be started,
+        After `stop_stream`, the stream stays stopped until this method is called with `anew=True`. If `anew` is True
+        and the stream is running, the stream is restarted. Raises `RunnerError` if the stream cannot be started,
         or if the stream last ended for a reason that a restart does not fix: wrong arguments, or another stream that
         has the lease.
         """

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.ingest.json_reader import LINES
 from tailrace.model.logs.json_records import JsonRecords, as_values
 from tailrace.model.logs.log import Log
 
@@ -66,14 +65,8 @@ def lines(*records: bytes | str) -> bytes:
     return b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in records)
 
 
-def as_lines(texts: Sequence[bytes | None]) -> pa.Table:
-    """Texts as lines of one source, at the places 0, 1, ..."""
-    rows = [{"_bytes": text, "_source": "s", "_offset": n, "_arrival": None} for n, text in enumerate(texts)]
-    return pa.Table.from_pylist(rows, schema=LINES)
-
-
 def by_model(log: Log, texts: Sequence[bytes | None]) -> list[dict[str, Any] | str]:
-    """What the model's own reader says of each text: the record, or the reason."""
+    """Read each text with the model's own reader; give the record, or the reason for rejecting it."""
     reader, found = JsonRecords(log), list[dict[str, Any] | str]()
     for text in texts:
         read = reader.read(text)
@@ -85,7 +78,7 @@ def by_model(log: Log, texts: Sequence[bytes | None]) -> list[dict[str, Any] | s
 
 
 def said(log: Log, rows: pa.Table) -> list[dict[str, Any] | str]:
-    """What a table of records says of each text, in the order of their places."""
+    """Give the record, or the reason for rejecting it, of each row of a table, in the order of the rows' places."""
     read = rows.sort_by("_offset").to_pylist()
     return [row["_error"] or {name: row[name] for name in log.columns} for row in read]
 

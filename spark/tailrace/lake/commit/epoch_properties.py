@@ -73,9 +73,8 @@ the same name and that the records lack. The property is missing if there are no
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""The names of two properties: a generation, and a digest of what the definition computes.
-
-The generation is the generation of the windows that the epoch creates (V2).
+"""The names of two properties: the generation of the windows that the epoch creates (V2), and the fingerprint of the
+definition.
 """
 
 

@@ -54,7 +54,18 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Match(Condition):
+class _OfColumn(Condition):
+    """The base class of conditions on the value of one column, or of a field in a column."""
+
+    column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (column_of(self.column),)
+
+
+@dataclass(frozen=True)
+class Match(_OfColumn):
     """A condition that compares the value of a column, or of a field in a column, with a constant.
 
     The path of a field has dots, such as `item.sku`.
@@ -65,13 +76,8 @@ class Match(Condition):
     [True, False, False]
     """
 
-    column: str
     operator: Operator
     value: str | int | bool | Decimal
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (column_of(self.column),)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         constant = o.literal(self.value, type_at(types, self.column) or "string")
@@ -99,14 +105,8 @@ class Match(Condition):
 
 
 @dataclass(frozen=True)
-class Missing(Condition):
+class Missing(_OfColumn):
     """The condition that the value of a column, or of a field in a column, is missing."""
-
-    column: str
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (column_of(self.column),)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.missing(term_at(o, record, self.column))
@@ -117,7 +117,7 @@ class Missing(Condition):
 
 
 @dataclass(frozen=True)
-class Contains(Condition):
+class Contains(_OfColumn):
     """The condition that a list has a value, or that a map has a key; it is false if the list is missing.
 
     >>> from tailrace.model.base.algebra import Scalars
@@ -126,12 +126,7 @@ class Contains(Condition):
     [True, False, False]
     """
 
-    column: str
     value: str | int | bool | Decimal
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (column_of(self.column),)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         value, list_ = o.literal(self.value, self._type(types) or "string"), term_at(o, record, self.column)

@@ -152,7 +152,7 @@ class Pipeline(Ranged):
 
     @property
     def finished(self) -> Pipeline:
-        """The same pipeline for input that has ended: all records are present, and no record is retracted any more.
+        """This pipeline, changed for an input that has ended: all records are there, and none is retracted later.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first

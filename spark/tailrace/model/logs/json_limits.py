@@ -1,7 +1,7 @@
 """Limits on JSON texts that every reader enforces, so that no text can exhaust the stack of the reader.
 
-A text beyond a limit is rejected. Each limit in this module is at most as high as the corresponding limit of Spark's
-JSON parser. The maximum size of a record is set by the log (`Log.record_bytes`).
+A text beyond a limit is rejected. The log sets the maximum size of a record (`Log.record_bytes`), and the maximum
+number of elements of a list (`Log.elements`).
 """
 
 from __future__ import annotations

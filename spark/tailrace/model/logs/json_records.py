@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from math import isinf
 from typing import Any, NoReturn, TypeAlias
@@ -70,7 +69,7 @@ class _UnreadError(ValueError):
 
 @dataclass
 class Branch:
-    """An object on the way to columns: the names in the object, and what is read from their values."""
+    """A JSON object that has columns among its fields: for each name, the field, or the inner object with fields."""
 
     children: dict[str, Branch | Field] = field(default_factory=dict)
 
@@ -119,7 +118,7 @@ class JsonRecords:
     def read_text(self, text: str, arrival: int | None = None) -> Values | str:
         """Read one record from its text, without the characters around it."""
         if (reason := beyond(text)) is not None:
-            return reason if _is_one_object(text, deep=True) else NO_OBJECT
+            return reason if _is_one_object(text) else NO_OBJECT
         reading = _Reading(self, text)
         try:
             if not text.startswith("{") or reading.branch(self._root, 1, reading.values, "", "") != len(text):
@@ -610,8 +609,7 @@ def _space(text: str, at: int) -> int:
     return at
 
 
-@lru_cache(maxsize=8)
-def _is_one_object(text: str, *, deep: bool) -> bool:
+def _is_one_object(text: str) -> bool:
     """Return True if a text that exceeds a limit might still be one object: its brackets match."""
     rest = _STRING.sub("", text)
     depth = 0

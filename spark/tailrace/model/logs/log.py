@@ -358,7 +358,7 @@ class Log:
             if place_of(text) is None:
                 expected = "a place in the record: names with dots between them"
                 yield Fault(path, text, expected, 'write for example "user.country", or "`a name`.country"')
-            elif column in known and (other := self._overlapping(column)) is not None:
+            elif column in known and (other := self._overlapping(column, known)) is not None:
                 expected = f"a place that {other!r} does not have, and that is not inside the place of {other!r}"
                 yield Fault(path, text, expected, "take one of the columns, and derive the other")
         forms: object = self.instants
@@ -383,10 +383,9 @@ class Log:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             yield Fault("log.elements", size, "a number of elements", f"leave it out for {ELEMENTS:,}")
 
-    def _overlapping(self, column: str) -> str | None:
-        """Return a column or field whose place overlaps with the place of `column`, or None if there is none."""
+    def _overlapping(self, column: str, known: Iterable[str]) -> str | None:
+        """Return one of the `known` columns and fields whose place overlaps with the place of `column`, if any."""
         level, _, name = column.rpartition(".")
-        known = [path for path, _ in paths_of({n: type for n, type in self.declared.items() if isinstance(type, str)})]
         beside = [path for path in known if path.rpartition(".")[0] == level and path != column]
         own = place_of(self.fields[column]) or (name,)
         for other in beside:
