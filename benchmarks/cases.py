@@ -1,4 +1,4 @@
-"""The cases B1 to B12, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B14, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
@@ -233,6 +233,35 @@ def visits(plan: Plan, events: int, target: float | None) -> Result:
     return _result(bench, found, seconds, target, what=what, unit="s", facts={"sessions": rows})
 
 
+def orders(plan: Plan, events: int, target: float | None) -> list[Result]:
+    """B14: nested orders of 1 kB in JSON, their five items exploded and summed as doubles: a backlog, and epochs."""
+    from benchmarks.orders import FILE, same_sales
+
+    results = []
+    for way, count, wanted in (
+        ("backlog", min(events, BACKLOG), 2.0),
+        ("stream", min(events, FEW * VIEWS_A_FILE), 4.0),
+    ):
+        bench = Bench(plan, "B14", count, data.orders)
+        jobs = {side: f"{side}_{way}" for side in SIDES}
+        found: dict[str, list[Outcome]] = {side: [] for side in SIDES}
+        rows = 0
+        for number in range(plan.runs):
+            for side in SIDES:
+                per_epoch: dict[str, Any] = {"per_epoch": 1} if way == "stream" else {}
+                found[side].append(bench.run("orders", jobs[side], number, **per_epoch))
+            rows = same_sales(*(Path(found[side][-1].facts["home"]) / FILE for side in SIDES))
+        seconds = {side: median(steady(one.seconds) for one in found[side]) for side in SIDES}
+        what = f"nested orders, {'a backlog' if way == 'backlog' else f'an epoch of {VIEWS_A_FILE:,}'}"
+        limit = None if plan.engine == "spark" else wanted
+        results.append(_result(bench, found, seconds, limit, what=what, unit="s", facts={"sales": rows}))
+    return results
+
+
+BACKLOG = 2_000_000
+"""Orders of the backlog."""
+
+
 def latencies(plan: Plan, events: int, target: float | None) -> list[Result]:
     """B7: from a record's file to the ledger at 5,000 a second, and to table `p` that is brought up each epoch."""
     bench = Bench(plan, "B7", VIEWS_A_FILE)
@@ -344,6 +373,7 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B10": (beside, _targets(1 / 1.5, 1 / 1.5)),
     "B11": (cores, {}),
     "B12": (growth_on_workers, {}),
+    "B14": (orders, {}),
     "nexmark": (_of("nexmark.cases", "nexmark"), {}),
     "photon": (_of("photon", "photon"), {}),
 }

@@ -133,7 +133,11 @@ class Streams:
         self.merged: list[float] = []
         parties = 2 if lands else 1
         self.barrier = threading.Barrier(parties, action=self._begin) if in_step else None
-        make_tables(spark, suffix)
+        self.make_tables()
+
+    def make_tables(self) -> None:
+        """The log and the result table."""
+        make_tables(self.spark, self.suffix)
 
     def run(self) -> float:
         """Drain the folder and give how long it took."""

@@ -19,7 +19,7 @@ from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark.session import open_session
-from tailrace.ingest.sources import Files
+from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.owned_tables import tables_of
@@ -80,10 +80,11 @@ def run_stream(
     views: Views,
     per_epoch: int | None,
     behind: int = BEHIND,
+    format: Format = "parquet",
 ) -> Streamed:
     """Drain a folder into a pipeline's tables, in epochs of `per_epoch` files, None for all of them in one."""
     streamed = Streamed()
-    source = Files(str(views.folder), "parquet", per_epoch)
+    source = Files(str(views.folder), format, per_epoch)
     stream = Stream(spark, lake, [pipeline], source, follow_every=behind, watch=streamed.epochs.append)
     started, spent = time.perf_counter(), cpu_seconds()
     stream.start(once=True)

@@ -168,10 +168,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "each[0].values['euros'].of.left = 'cent': expected one of the log's columns (who, cents, share, price, at); "
         "declare it in the log's columns",
     ),
-    "arithmetic_that_is_not_exact": (
-        lambda: first(each=Derive({"half": Col("share") * Decimal("0.5")})),
-        "each[0].values['half'].left = \"Col(name='share'): double\": expected a whole number, a decimal or an "
-        "instant, which are exact; declare it as decimal(p,s)",
+    "arithmetic_with_a_text": (
+        lambda: first(each=Derive({"half": Col("who") * Decimal("0.5")})),
+        "each[0].values['half'].left = \"Col(name='who'): string\": expected a whole number, a decimal, a double or an "
+        "instant; declare it as decimal(p,s)",
     ),
     "a_result_with_too_many_digits": (
         lambda: first(each=Derive({"square": Col("price") * Col("price")})),

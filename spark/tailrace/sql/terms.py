@@ -196,6 +196,9 @@ class Sql:
         return self._number(f"({a} * {b})", type)
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
+        if type == "double":
+            # The addition makes a negative zero positive.
+            return f"(({a} {by} {b}) + CAST(0 AS double))"
         return f"{_TRIED[by]}({a}, {b})" if type == "bigint" else f"CAST(({a} {by} {b}) AS {type})"
 
     def floored(self, a: Term, by: int) -> Term:

@@ -67,10 +67,13 @@ class Algebra(Protocol):
         """Apply the operator `by` (`+`, `-` or `*`) to a and b; the exact result has the type `type`.
 
         The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
-        must have enough digits for every possible result.
+        must have enough digits for every possible result. If `type` is double, a and b are doubles, and the result is
+        the double that is closest to the exact result; a result of zero has no sign.
         """
         if a is None or b is None:
             return None
+        if type == "double":
+            return float(_CALCULATED[by](a, b)) + 0.0
         made = _CALCULATED[by](a, b) if _whole(a, b) else _DECIMALS[by](a, b)
         return None if type == "bigint" and not -_BIGINT <= made < _BIGINT else made
 
@@ -148,8 +151,8 @@ class Algebra(Protocol):
         return a
 
     def real(self, a: Term, type: str) -> Term:
-        """Convert a number of `type` (a bigint or a decimal) to the closest double."""
-        return float(a)
+        """Convert a number of `type` (a bigint, a decimal or a float) to the closest double; null stays null."""
+        return None if a is None else float(a)
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
         """Return the last `unit` digits of a decimal of type `type`, with the sign of the decimal.

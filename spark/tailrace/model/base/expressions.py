@@ -36,13 +36,20 @@ _BIGINT = (-(2**63), 2**63 - 1)
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "bigint": _BIGINT, "timestamp": (BEGINNING, END_OF_TIME)}
 """The smallest and the largest value of each column type whose values expressions treat as whole numbers."""
 
+_CALCULATED_AS = {"timestamp": "bigint", "int": "bigint", "float": "double"}
+"""The types of values that expressions convert to another type first; the conversion loses nothing."""
+
 Bounds = tuple[int, int]
 
 Constant = str | int | bool | Decimal | timedelta
 
 
 class Expression:
-    """The base class of expressions; the operators `+`, `-`, `*` and `//` compute exact results."""
+    """The base class of expressions.
+
+    The operators `+`, `-`, `*` and `//` compute exact results. If an operand is a double, the result is the double that
+    is closest to the exact result of the operation.
+    """
 
     parts: tuple[str, ...] = ()
     """The names of the attributes that contain the operands of the expression."""
@@ -126,12 +133,14 @@ class Col(Expression):
 
     def type(self, types: Mapping[str, str]) -> str:
         found = type_at(types, self.name) or "string"
-        return "bigint" if found in ("timestamp", "int") else found
+        return _CALCULATED_AS.get(found, found)
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         value, found = term_at(o, record, self.name), type_at(types, self.name)
         if found == "timestamp":
             return o.micros(value)
+        if found == "float":
+            return o.real(value, found)
         return o.wide(value) if found == "int" else value
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
@@ -234,14 +243,18 @@ class Value(Expression):
 
 @dataclass(frozen=True)
 class Arithmetic(Expression):
-    """The sum, difference or product of two exact numbers.
+    """The sum, difference or product of two numbers.
 
-    The result is missing if at least one of the numbers is missing.
+    The result is missing if at least one of the numbers is missing. It is exact unless one of the numbers is a double:
+    then both are converted to doubles, and the result is the double that is closest to the exact result.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> cost = Col("clicks") * Decimal("0.05")
     >>> cost.term(Scalars(), {"clicks": 3}, {"clicks": "int"}), cost.type({"clicks": "int"})
     (Decimal('0.15'), 'decimal(23,2)')
+    >>> amount, types = Col("item.price") * Col("item.pieces"), {"item": "struct<price:double,pieces:int>"}
+    >>> amount.term(Scalars(), {"item": {"price": 0.1, "pieces": 3}}, types), amount.type(types)
+    (0.30000000000000004, 'double')
     """
 
     left: Expression
@@ -252,6 +265,8 @@ class Arithmetic(Expression):
 
     def type(self, types: Mapping[str, str]) -> str:
         left, right = self.left.type(types), self.right.type(types)
+        if "double" in (left, right):
+            return "double"
         if decimal_parts(left) is None and decimal_parts(right) is None:
             return "bigint"
         (p, s), (q, r) = (decimal_parts(one) or (_BIGINT_DIGITS, 0) for one in (left, right))
@@ -264,6 +279,8 @@ class Arithmetic(Expression):
         left, right = ((one.term(o, record, types), one.type(types)) for one in (self.left, self.right))
         if type == "bigint":
             return o.calculated(left[0], self.operator, right[0], type)
+        if type == "double":
+            return o.calculated(_converted(o, *left, type), self.operator, _converted(o, *right, type), type)
         # Convert both numbers to decimals, because an engine derives the number of digits of the result from the types
         # of the operands.
         own = [(term, f"decimal({_BIGINT_DIGITS},0)" if of == "bigint" else of) for term, of in (left, right)]
@@ -298,9 +315,9 @@ class Arithmetic(Expression):
         if faulty:
             return
         for side, place in ((self.left, "left"), (self.right, "right")):
-            if not is_exact_number(side.type(types)):
+            if not _is_number(side.type(types)):
                 faulty = True
-                expected = "a whole number, a decimal or an instant, which are exact"
+                expected = "a whole number, a decimal, a double or an instant"
                 yield Fault(f"{path}.{place}", f"{side!r}: {side.type(types)}", expected, "declare it as decimal(p,s)")
         digits = None if faulty else decimal_parts(self.type(types))
         if digits and digits[0] > MAX_PRECISION:
@@ -355,9 +372,9 @@ class Whole(Expression):
 class If(Expression):
     """A choice between two values of the same type; the choice depends on a condition on the record.
 
-    If the two values are exact numbers of different types, the result type has enough digits for both. If `otherwise`
-    is left out, the value is missing for records that do not meet the condition; a count or a sum of the value ignores
-    such records.
+    If the two values are numbers of different types, the result type has enough digits for both, or is double. If
+    `otherwise` is left out, the value is missing for records that do not meet the condition; a count or a sum of the
+    value ignores such records.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.conditions import Match
@@ -391,7 +408,7 @@ class If(Expression):
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         holds, type = self.condition.holds(o, record, types), self.type(types)
         terms = ((one.term(o, record, types), one.type(types)) for one in self._branches)
-        then, *otherwise = (term if own == type else o.converted(term, type) for term, own in terms)
+        then, *otherwise = (_converted(o, term, own, type) for term, own in terms)
         return o.choose(holds, then, otherwise[0] if otherwise else o.literal(None, type))
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
@@ -417,7 +434,7 @@ class If(Expression):
         if faults:
             return
         kinds = [branch.type(types) for branch in self._branches]
-        if len(set(kinds)) > 1 and not all(map(is_exact_number, kinds)):
+        if len(set(kinds)) > 1 and not all(map(_is_number, kinds)):
             expected, mend = "two values of one type", "write both alike, for example 0 and 1"
             yield Fault(path, " and ".join(kinds), expected, mend)
         elif (digits := decimal_parts(self.type(types))) and digits[0] > MAX_PRECISION:
@@ -426,11 +443,27 @@ class If(Expression):
 
 
 def _common(first: str, second: str) -> str:
-    """Return a type with enough digits for two types of exact numbers; for other types, return `first`."""
-    if first == second or not (is_exact_number(first) and is_exact_number(second)):
+    """Return a type for the numbers of two types; if the types are not types of numbers, return `first`.
+
+    The type has enough digits for exact numbers of both types. It is double if one of the types is.
+    """
+    if first == second or not (_is_number(first) and _is_number(second)):
         return first
+    if "double" in (first, second):
+        return "double"
     (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (first, second))
     return f"decimal({max(p - s, q - r) + max(s, r)},{max(s, r)})"
+
+
+def _is_number(type: str) -> bool:
+    return type == "double" or is_exact_number(type)
+
+
+def _converted(o: Algebra, term: Term, own: str, type: str) -> Term:
+    """Convert a number of the type `own` to another type of numbers."""
+    if own == type:
+        return term
+    return o.real(term, own) if type == "double" else o.converted(term, type)
 
 
 def _inner(part: Expression) -> str:
