@@ -1,33 +1,52 @@
-"""Nested records: each engine says what the reference says of elements, fields, sizes and conditions on them."""
+"""Nested records: each engine says what the reference says of elements, fields, sizes and conditions on them, and of
+results that are nested values themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from math import inf, nan
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tailrace import (
+    ACCUMULATING,
+    DISCARDING,
     RETRACTING,
     AfterCount,
+    AnyValue,
     Col,
+    Collect,
     Count,
     Derive,
+    Distinct,
     Explode,
+    First,
     Fixed,
+    Highest,
+    Last,
     Log,
     Map,
     Match,
     Max,
     Missing,
+    Pack,
     Pipeline,
     Repeat,
     Sessions,
     Sum,
+    TopK,
     seconds,
 )
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.conditions import Condition
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.combiners.basic import Combiner
 from tailrace.model.definition.record_steps import ElementWise
 from tailrace.model.step.reference import fold_stages
 from tailrace.model.step.step import Record
@@ -90,18 +109,7 @@ def folded(draw: st.DrawFn) -> tuple[Pipeline, list[tuple[Sequence[Record], Cloc
         where=draw(st.sampled_from([Fixed(seconds(20)), Sessions(seconds(7))])), when=Repeat(AfterCount(1)),
         how=RETRACTING,
     )  # fmt: skip
-    made, count, base = list[tuple[Sequence[Record], Clock]](), 0, 1_767_268_800
-    for number in range(draw(st.integers(1, 4))):
-        some = draw(st.lists(st.tuples(st.integers(0, 30), RECORDS), max_size=4))
-        records = [
-            {"id": count + n, "at": moment((base + at + 10 * number) * 10**6), **one}
-            for n, (at, one) in enumerate(some)
-        ]
-        count += len(some)
-        watermark = BEGINNING if number == 0 else (base + 10 * number - 5) * 10**6
-        made.append((records, Clock(number, watermark, (base + 100 + number) * 10**6)))
-    made.append(([], Clock(len(made), END_OF_TIME, (base + 999) * 10**6)))
-    return pipeline, made
+    return pipeline, epochs_of(draw, RECORDS)
 
 
 @for_examples(duckdb=(12, 400, 60), duckdb_in_parts=(4, 100, 40), duckdb_in_python=(6, 100, 40), spark=(2, 40, 5))
@@ -120,3 +128,107 @@ def test_X2_a_map_makes_a_row_of_each_element_on_every_engine(engine: EngineRuns
     clock = Clock(3, 0, 1_000)
     rows = engine.mapped(definition, arrow_bundle(ORDERS, bundle, clock.epoch), clock)
     assert by_rows(definition, rows) == by_reference(definition, [(bundle, clock)])
+
+
+DEEP = (
+    "array<struct<sku:string,price:double,parts:array<bigint>>>",
+    "struct<at:timestamp,paid:decimal(6,2),share:float,bytes:binary,on:date>",
+    "array<array<struct<n:int>>>",
+    "struct<value:struct<words:array<string>,good:boolean>,at:bigint>",
+    "array<double>",
+    "binary",
+)
+"""Types whose values have nulls, NaN, two zeros, bytes and lists of different length in all places."""
+
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "string": st.sampled_from(["", "a", "b", "é", "\U0001f600"]), "bigint": st.integers(-1, 2),
+    "int": st.integers(-1, 2), "boolean": st.booleans(), "binary": st.sampled_from([b"", b"\x00", b"a", b"\xff"]),
+    "double": st.sampled_from([0.0, -0.0, 1.5, nan, inf, -inf]), "float": st.sampled_from([0.0, -0.0, 0.5, nan]),
+    "timestamp": st.integers(0, 2).map(lambda n: moment(n * 10**6)),
+    "date": st.integers(1, 3).map(lambda day: date(2026, 1, day)),
+    "decimal(6,2)": st.integers(-1, 2).map(lambda n: Decimal(n).scaleb(-2)),
+}  # fmt: skip
+
+
+def values_of(type: str) -> st.SearchStrategy[Any]:
+    """Values of a type, null among them."""
+    if (element := element_type(type)) is not None:
+        return st.lists(values_of(element), max_size=3) | st.none()
+    if (fields := struct_fields(type)) is not None:
+        # Hypothesis gives the keys in any order, while a record has its fields in the order of the type.
+        one = st.tuples(*map(values_of, fields.values())).map(lambda values: dict(zip(fields, values, strict=True)))
+        return one | st.none()
+    return _VALUES[type] | st.none()
+
+
+def epochs_of(draw: st.DrawFn, records: st.SearchStrategy[dict[str, Any]]) -> list[tuple[Sequence[Record], Clock]]:
+    """Some epochs of records at times that reach back, and the end of time."""
+    made, count, base = list[tuple[Sequence[Record], Clock]](), 0, 1_767_268_800
+    for number in range(draw(st.integers(1, 4))):
+        some = draw(st.lists(st.tuples(st.integers(0, 30), records), max_size=4))
+        bundle = [
+            {"id": count + n, "at": moment((base + at + 10 * number) * 10**6), **one}
+            for n, (at, one) in enumerate(some)
+        ]
+        count += len(some)
+        watermark = BEGINNING if number == 0 else (base + 10 * number - 5) * 10**6
+        made.append((bundle, Clock(number, watermark, (base + 100 + number) * 10**6)))
+    return [*made, ([], Clock(len(made), END_OF_TIME, (base + 999) * 10**6))]
+
+
+COMBINERS: dict[str, Combiner] = {
+    "some": AnyValue("deep"), "first": First("deep"), "last": Last("deep"), "all": Collect("deep"),
+    "different": Distinct("deep"), "given": Count("deep"), "best": TopK("deep", 2, by=("n", "deep")),
+    "names": TopK("who", 2, by="deep"), "both": AnyValue("packed"), "packs": Collect("packed"),
+    "highest": Highest("packed", by="n"),
+}  # fmt: skip
+
+
+@st.composite
+def nested_results(draw: st.DrawFn) -> tuple[Pipeline, list[tuple[Sequence[Record], Clock]]]:
+    """A pipeline whose results are nested, sometimes with a stage that reads them, and its epochs."""
+    type = draw(st.sampled_from(DEEP))
+    log = Log(
+        name="deep", columns={"id": "bigint", "at": "timestamp", "who": "string", "n": "int", "deep": type},
+        event_time="at", disorder=seconds(5),
+    )  # fmt: skip
+    names = draw(st.sets(st.sampled_from(sorted(COMBINERS)), min_size=1, max_size=4))
+    pipeline = Pipeline(
+        name="first", log=log, key="who", each=Pack("packed", of=("n", "deep")),
+        what={name: COMBINERS[name] for name in sorted(names)},
+        where=draw(st.sampled_from([Fixed(seconds(20)), Sessions(seconds(7))])), when=Repeat(AfterCount(1)),
+        how=draw(st.sampled_from([RETRACTING, ACCUMULATING, DISCARDING])),
+    )  # fmt: skip
+    if draw(st.booleans()):
+        columns = dict.fromkeys(sorted(names))
+        earlier = replace(pipeline, how=RETRACTING)
+        of = {name: earlier.results[name] for name in columns}
+        nested = [name for name, type in of.items() if element_type(type) or struct_fields(type)]
+        what: dict[str, Combiner] = {"n": Count()}
+        for name in nested:
+            kind = draw(st.sampled_from([AnyValue, First, Last, Collect, Distinct]))
+            what[f"{name}_again"] = kind(name)
+        lists = [name for name in nested if element_type(of[name])]
+        exploded: bool = draw(st.booleans())
+        each = [Explode(lists[0], into="element", outer=True)] if lists and exploded else []
+        if each:
+            what["elements"] = Collect("element") if of[lists[0]] != "array<double>" else Count("element")
+        pipeline = Pipeline(
+            name="second", log=earlier.panes, each=each, key=draw(st.sampled_from(["who", ()])), what=what,
+            where=Fixed(seconds(40)), when=Repeat(AfterCount(1)), how=RETRACTING,
+        )  # fmt: skip
+    records = st.fixed_dictionaries({
+        "who": st.sampled_from("pq"), "n": st.integers(0, 2) | st.none(), "deep": values_of(type),
+    })  # fmt: skip
+    return pipeline, epochs_of(draw, records)
+
+
+@for_examples(duckdb=(40, 1000, 100), duckdb_in_parts=(10, 200, 50), duckdb_in_python=(10, 200, 50), spark=(4, 60, 4))
+def test_L1_nested_results_are_folded_alike_on_every_engine(engine: EngineRuns, data: st.DataObject) -> None:
+    pipeline, epochs = data.draw(nested_results())
+    runs = fold_stages(pipeline, epochs)
+    expected = [
+        said_by_reference(stage, run.panes, run.late, run.rejected)
+        for stage, run in zip(pipeline.stages, runs, strict=True)
+    ]
+    assert engine.said(pipeline, epochs) == expected

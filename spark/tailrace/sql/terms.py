@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cached_property
 from typing import NewType
 
 from tailrace.model.base.algebra import Term
-from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+from tailrace.model.base.types import decimal_parts, element_type, is_nested
 from tailrace.model.combiners.basic import Merge, Part
 from tailrace.sql import double_limbs, wide_numbers
 
@@ -106,8 +106,8 @@ AGGREGATES = {
     Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
     # COLLECT_SET keeps equal lists only once. This does not change the union of the values, and fewer values need to be
     # sorted.
-    Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
-    Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
+    Merge.UNITE: "ARRAY_DISTINCT(FLATTEN(COLLECT_SET({})))",
+    Merge.TOP: "FLATTEN(COLLECT_LIST({}))",
 }
 
 
@@ -115,10 +115,15 @@ def total(part: Part, of: str) -> str:
     """Return the aggregate that merges, over all rows in a group, one part of the accumulators."""
     if part.merge is Merge.HIGHEST:
         return _highest(part, of)
-    made = AGGREGATES[part.merge].format(of, most=part.most)
+    of = f"CAST({of} AS {part.type})" if part.nested else of
+    made = AGGREGATES[part.merge].format(of)
     if part.merge is Merge.COUNT:
         made = sum_counts(made, part.type)
-    return f"CAST({sorted_list(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
+    elif part.merge is Merge.TOP:
+        made = f"SLICE({sorted_list(made, part.type, down=True)}, 1, {part.most})"
+    elif part.is_list:
+        made = sorted_list(made, part.type)
+    return f"CAST({made} AS {part.type})"
 
 
 def whole_total(part: Part, of: str) -> str:
@@ -159,13 +164,13 @@ def sum_counts(values: str, type: str) -> str:
     return f"FILTER(TRY_ELEMENT_AT({summed}, 1), _x -> _x.n <> 0L)"
 
 
-def sorted_list(values: str, type: str) -> str:
+def sorted_list(values: str, type: str, *, down: bool = False) -> str:
     """Return the SQL expression that sorts a list of the type `type`.
 
-    A list of structs is first cast to `type`, because some dialects need to know the fields by which to sort.
+    A list of nested values is first cast to `type`, because some dialects need to know the fields by which to sort.
     """
-    structs = struct_fields(element_type(type) or "") is not None
-    return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
+    values = f"CAST({values} AS {type})" if is_nested(element_type(type)) else values
+    return f"SORT_ARRAY({values}, false)" if down else f"SORT_ARRAY({values})"
 
 
 class Sql:
@@ -242,11 +247,11 @@ class Sql:
         # skip files in which no row meets the condition.
         return self.every(self.no(self.missing(term)), holds(term))
 
-    def least(self, a: Term, b: Term) -> Term:
-        return f"LEAST({a}, {b})"
+    def least(self, a: Term, b: Term, type: str | None = None) -> Term:
+        return f"LEAST({_typed(a, type)}, {_typed(b, type)})"
 
-    def greatest(self, a: Term, b: Term) -> Term:
-        return f"GREATEST({a}, {b})"
+    def greatest(self, a: Term, b: Term, type: str | None = None) -> Term:
+        return f"GREATEST({_typed(a, type)}, {_typed(b, type)})"
 
     def ratio(self, a: Term, b: Term) -> Term:
         return f"(CAST({a} AS double) / CAST({b} AS double))"
@@ -290,17 +295,23 @@ class Sql:
     def gathered(self, a: Term, b: Term, type: str) -> Term:
         return _both(a, b, sorted_list(f"CONCAT({a}, {b})", type))
 
-    def united(self, a: Term, b: Term) -> Term:
-        return _both(a, b, f"SORT_ARRAY(ARRAY_UNION({a}, {b}))")
+    def united(self, a: Term, b: Term, type: str) -> Term:
+        return _both(a, b, sorted_list(f"ARRAY_UNION({a}, {b})", type))
 
-    def largest(self, a: Term, b: Term, most: int) -> Term:
-        return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
+    def largest(self, a: Term, b: Term, most: int, type: str) -> Term:
+        return f"SLICE({sorted_list(f'CONCAT({a}, {b})', type, down=True)}, 1, {most})"
+
+    def packed(self, fields: Mapping[str, Term]) -> Term:
+        return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in fields.items())})"
+
+    def each_field(self, a: Term, name: str) -> Term:
+        return f"TRANSFORM({a}, _x -> _x.{quoted(name)})"
 
     def field(self, a: Term, name: str) -> Term:
         return f"({a}).{quoted(name)}"
 
     def has(self, a: Term, value: Term, field: str | None) -> Term:
-        values = a if field is None else f"TRANSFORM({a}, _x -> _x.{quoted(field)})"
+        values = a if field is None else self.each_field(a, field)
         # ARRAY_CONTAINS is null if the list has nulls but not the value.
         return f"COALESCE(ARRAY_CONTAINS({values}, {value}), false)"
 
@@ -349,6 +360,11 @@ class Sql:
 
 _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 """For each operator, the SQL function that returns null if the result does not fit the type."""
+
+
+def _typed(term: Term, type: str | None) -> Term:
+    """Cast a nested value to its own type, because some dialects need to know the fields by which to compare it."""
+    return term if type is None else f"CAST({term} AS {type})"
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:

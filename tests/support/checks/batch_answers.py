@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import instant
-from tailrace.model.combiners.first_last import seen
 from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.model.step.reference import at_once, prepared
 from tailrace.model.step.stages import record_of
@@ -84,9 +83,8 @@ def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scala
     parts = combiner.parts(type_)
     held = [part.zero(o) for part in parts]
     for record in records:
-        value = None if combiner.column is None else record.get(combiner.column)
-        at = instant(record[pipeline.log.event_time])
-        lifted = combiner.lift(o, seen(o, combiner, value, at), type_)
+        value = combiner.read(o, record, instant(record[pipeline.log.event_time]))
+        lifted = combiner.lift(o, value, type_)
         held = [part.merged(o, a, b) for part, a, b in zip(parts, held, lifted, strict=True)]
     named = {part.name: term for part, term in zip(parts, held, strict=True)}
     return combiner.result(o, named, type_), combiner.why_null(o, named, type_)

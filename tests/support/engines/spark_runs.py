@@ -158,4 +158,4 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, datetime):
         # pyspark gives naive instants in the process's own zone.
         return instant(value.astimezone(UTC))
-    return value
+    return "NaN" if value != value else value

@@ -124,12 +124,15 @@ class Algebra(Protocol):
         """Return True if a term is not null and `holds` returns true for the term; a null term results in false."""
         return term is not None and holds(term)
 
-    def least(self, a: Term, b: Term) -> Term:
-        """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null."""
+    def least(self, a: Term, b: Term, type: str | None = None) -> Term:
+        """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null.
+
+        Pass `type` if the terms are lists or structs in which there may be nulls (`sort_key`).
+        """
         return b if a is None else a if b is None or _before(a, b) else b
 
-    def greatest(self, a: Term, b: Term) -> Term:
-        """Return the larger of two terms. A null term is ignored; the result is null only if both terms are null."""
+    def greatest(self, a: Term, b: Term, type: str | None = None) -> Term:
+        """Return the larger of two terms; the parameters and null terms are as in `least`."""
         return b if a is None else a if b is None or _before(b, a) else b
 
     def ratio(self, a: Term, b: Term) -> Term:
@@ -292,13 +295,21 @@ class Algebra(Protocol):
         """Merge two lists of this type into one sorted list, and keep duplicate values."""
         return sorted([*a, *b], key=sort_key)
 
-    def united(self, a: Term, b: Term) -> Term:
-        """Merge two lists into one sorted list, which contains each different value once."""
+    def united(self, a: Term, b: Term, type: str) -> Term:
+        """Merge two lists of this type into one sorted list, which contains each different value once."""
         return sorted({sort_key(one): one for one in (*a, *b)}.values(), key=sort_key)
 
-    def largest(self, a: Term, b: Term, most: int) -> Term:
-        """Return at most `most` values: the largest values of the two lists, in descending order."""
+    def largest(self, a: Term, b: Term, most: int, type: str) -> Term:
+        """Return at most `most` values: the largest values of two lists of this type, in descending order."""
         return sorted([*a, *b], key=sort_key, reverse=True)[:most]
+
+    def packed(self, fields: Mapping[str, Term]) -> Term:
+        """Return a struct with these fields."""
+        return dict(fields)
+
+    def each_field(self, a: Term, name: str) -> Term:
+        """Return the list of the values that a list's structs have in a named field."""
+        return [one[name] for one in a]
 
     def field(self, a: Term, name: str) -> Term:
         """Return a named field of a struct; the result is null if the struct is null."""
@@ -400,10 +411,17 @@ class Scalars(Algebra):
 def sort_key(value: Any) -> tuple[bool, bool, Any]:
     """Return the sort key of a value.
 
-    Null sorts first, NaN sorts after all numbers, and structs are compared field by field.
+    Null sorts first, also inside a list or a struct, and NaN sorts after all numbers. Structs are compared field by
+    field, and lists element by element; a list sorts before a longer list that begins with the same elements. Values
+    with equal sort keys count as equal; zero and negative zero are equal, and so are two NaN.
+
+    >>> lists = [[2], [1, 5], [1], [None, 7], []]
+    >>> sorted(lists, key=sort_key)
+    [[], [None, 7], [1], [1, 5], [2]]
     """
-    if isinstance(value, dict):
-        return (True, False, tuple(sort_key(one) for one in value.values()))
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return (True, False, tuple(map(sort_key, inside)))
     odd = value != value
     return (value is not None, odd, 0 if odd or value is None else value)
 
@@ -422,10 +440,7 @@ def _whole(a: Any, b: Any) -> bool:
 
 
 def _before(a: Any, b: Any) -> bool:
-    """Return True if a sorts before b, or if a and b are equal.
-
-    NaN sorts after all numbers, as in Spark SQL. Values with an instant (`stamped`) sort by instant first.
-    """
-    if isinstance(a, dict):
-        return bool(a["at"] < b["at"]) or (a["at"] == b["at"] and _before(a["value"], b["value"]))
+    """Return True if a sorts before b, or if a and b are equal; the order is that of `sort_key`."""
+    if isinstance(a, dict | list):
+        return bool(sort_key(a) <= sort_key(b))
     return b != b or (a == a and bool(a <= b))

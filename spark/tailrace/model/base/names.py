@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tailrace.model.base.errors import Fault, unknown_column
-from tailrace.model.base.types import is_plain
+from tailrace.model.base.types import element_type, is_plain, struct_fields
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -56,10 +56,26 @@ def key_faults(key: Sequence[str], types: Mapping[str, str], refused: Collection
         elif types[column] == "double":
             yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
         elif not is_plain(types[column]):
-            yield Fault(path, f"{column}: {types[column]}", "a plain column", "take another column")
+            yield Fault(path, f"{column}: {types[column]}", "a plain column", plain_part(column, types[column]))
         elif column in refused:
             yield reserved(path, column)
     yield from duplicate_faults("key", key)
+
+
+def plain_part(column: str, type: str | None) -> str:
+    """Return what to write where a column must be plain: a step that takes a plain value out of a nested column.
+
+    >>> plain_part("item", "struct<sku:string,price:double>")
+    'take a value out of it: each=Derive({"sku": Col("item.sku")}), or fields= in the log'
+    >>> plain_part("items", "array<struct<sku:string>>")
+    'make a record of each element: each=Explode("items", into="item")'
+    """
+    if (fields := struct_fields(type or "")) is not None:
+        name = next(iter(fields))
+        return f'take a value out of it: each=Derive({{"{name}": Col("{column}.{name}")}}), or fields= in the log'
+    if element_type(type or "") is not None:
+        return f'make a record of each element: each=Explode("{column}", into="{column.removesuffix("s") or "one"}")'
+    return "take another column"
 
 
 def reserved(path: str, name: object) -> Fault:

@@ -62,6 +62,15 @@ def is_plain(name: object) -> bool:
     return name in PLAIN or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
 
 
+def is_nested(name: str | None) -> bool:
+    """Return True if `name` is the name of a list type or a struct type, as tables store them (`stored_type`).
+
+    >>> is_nested("struct<n:bigint>"), is_nested("array<int>"), is_nested("binary"), is_nested(None)
+    (True, True, False, False)
+    """
+    return name is not None and name.startswith(("array<", "struct<"))
+
+
 def is_type(name: object) -> bool:
     """Return True if `name` is the name of a type that the columns of a log may have, nested or not.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, may_outgrow, sum_type
+from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, is_nested, may_outgrow, sum_type
 
 
 class Merge(Enum):
@@ -53,7 +53,8 @@ class Part:
     field `by` is highest. If `kept` is set, the part has two columns in tables (`columns`): a column of the smaller
     type `kept`, and a column of the part's type for values that do not fit `kept`. If `unit` is set, the part contains
     the sum of the last `unit` digits of the numbers; another part, `<name>_high`, contains the sum of the upper digits.
-    If `lifted` is set, a record adds a value of this narrower type to the part.
+    If `lifted` is set, a record adds a value of this narrower type to the part. If `nested` is set, the part's values
+    are lists or structs, in which there may be nulls.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Part:
     kept: str = ""
     unit: int = 0
     lifted: str = ""
+    nested: bool = False
 
     def columns(self, name: str) -> dict[str, str]:
         """Return the names and types of the table columns that store a part named `name`."""
@@ -98,12 +100,13 @@ class Part:
         if self.merge is Merge.COUNT:
             return o.counted(a, b, self.type)
         if self.merge is Merge.UNITE:
-            return o.united(a, b)
+            return o.united(a, b, self.type)
         if self.merge is Merge.TOP:
-            return o.largest(a, b, self.most)
+            return o.largest(a, b, self.most, self.type)
         if self.merge is Merge.HIGHEST:
             return o.highest(o.gathered(a, b, self.type), self.by)
-        return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
+        type = self.type if self.nested else None
+        return o.least(a, b, type) if self.merge is Merge.LEAST else o.greatest(a, b, type)
 
 
 class Combiner:
@@ -111,6 +114,9 @@ class Combiner:
 
     gives: str | None = None
     """The type of the result; None if the result has the type of the column that the combiner reads."""
+
+    takes_nested: ClassVar[bool] = False
+    """Whether the combiner can read a column of any type; otherwise, it can read only columns of plain types."""
 
     # Type checkers see the members below as read-only properties. So a combiner may define them as fields, attributes
     # or properties.
@@ -127,6 +133,25 @@ class Combiner:
             records.
             """
             raise NotImplementedError
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, or the paths of fields in columns, that the combiner reads."""
+        return () if self.column is None else (self.column,)
+
+    def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
+        """Return the value that the combiner reads from a record, which `lift` takes: the value of its column.
+
+        `at` is the record's event time in microseconds. The value is null if the combiner reads no column.
+        """
+        return None if self.column is None else record.get(self.column)
+
+    def read_type(self, types: Mapping[str, str]) -> str | None:
+        """Return the type of the values that the combiner reads, given the types of all columns.
+
+        The methods below take this type.
+        """
+        return None if self.column is None else types[self.column]
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         """Return the parts of the combiner's accumulator; `type` is the type of the combiner's column."""
@@ -234,6 +259,7 @@ class Count(Combiner):
 
     column: str | None = None
     uncombines: ClassVar[bool] = True
+    takes_nested: ClassVar[bool] = True
     gives = "bigint"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
@@ -388,7 +414,7 @@ class Extreme(Combiner):
     _merge: ClassVar[Merge]
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        return (Part("value", type or "string", self._merge),)
+        return (Part("value", type or "string", self._merge, nested=is_nested(type)),)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         return (value,)
@@ -425,6 +451,7 @@ class AnyValue(Extreme):
     Use `AnyValue` for a column that has the same value in all records of a key, such as the name that belongs to an id.
     """
 
+    takes_nested: ClassVar[bool] = True
     _merge: ClassVar[Merge] = Merge.LEAST
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
-from tailrace.model.combiners.basic import Combiner, Extreme, Merge, Part
+from tailrace.model.base.types import is_nested
+from tailrace.model.combiners.basic import Extreme, Merge, Part
 
 
 class ByTime:
-    """The base class of combiners whose `lift` takes a value paired with the record's event time
-    (`Algebra.stamped`).
-    """
+    """The base class of combiners that read a value paired with the record's event time (`Algebra.stamped`)."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,14 @@ class _End(ByTime, Extreme):
     value.
     """
 
+    takes_nested: ClassVar[bool] = True
+
+    def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
+        return o.stamped(at, record.get(self.column))
+
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        return (Part("seen", f"struct<at:bigint,value:{type or 'string'}>", self._merge),)
+        pair = f"struct<at:bigint,value:{type or 'string'}>"
+        return (Part("seen", pair, self._merge, nested=is_nested(type)),)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return o.unstamped(parts["seen"])
@@ -55,12 +60,3 @@ class Last(_End):
     """
 
     _merge: ClassVar[Merge] = Merge.GREATEST
-
-
-def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
-    """Return the argument that a combiner's `lift` expects for a value.
-
-    For a `ByTime` combiner, the argument is the value paired with the event time `at`, in microseconds
-    (`Algebra.stamped`). For other combiners, the argument is the value itself.
-    """
-    return o.stamped(at, value) if isinstance(getattr(combiner, "combiner", combiner), ByTime) else value

@@ -4,13 +4,14 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.conditions import term_at
 from tailrace.model.base.errors import Fault, share_faults, whole_faults
-from tailrace.model.base.types import is_plain, struct_fields
+from tailrace.model.base.types import is_nested, is_plain, struct_fields, struct_type, type_at
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
@@ -19,6 +20,7 @@ class Gathering(Combiner):
 
     column: str
     uncombines: ClassVar[bool] = False
+    takes_nested: ClassVar[bool] = True
     _merge: ClassVar[Merge] = Merge.GATHER
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
@@ -34,7 +36,7 @@ class Gathering(Combiner):
         return self.gives or f"array<{type}>"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        if "double" in (type, *(struct_fields(type or "") or {}).values()):
+        if type in ("double", "float"):
             given, expected = f"{self.column}: {type}", "a column whose values have an order without exceptions"
             yield Fault(f"{path}.column", given, expected, "declare it as decimal(p,s)")
 
@@ -43,7 +45,8 @@ class Gathering(Combiner):
 class Collect(Gathering):
     """All of a column's values, in sorted order. The accumulator grows with the number of values.
 
-    The values of a packed column (`Pack`) are sorted by its first field, then by its second field, and so on.
+    Structs, such as the values of a packed column (`Pack`), are sorted by their first field, then by their second
+    field, and so on. Lists are sorted by their first elements in the same way. Null is the lowest value inside both.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Collect("price").parts("bigint")
@@ -58,21 +61,71 @@ class Collect(Gathering):
 class TopK(Gathering):
     """The `count` largest of a column's values, in descending order.
 
+    With `by`, the values of the `count` records that are highest in `by`, a column or several columns: the highest
+    record first. The first column of `by` counts first. If records are equal in all columns of `by`, the larger value
+    comes first; null is the lowest value. A column of `by` may be a struct, or the path of a field in a struct. A
+    record without a value in `column` is ignored.
+
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = TopK("price", 2).parts("bigint")
     >>> part.merged(Scalars(), [5, 3], [4])
     [5, 4]
+    >>> o, best = Scalars(), TopK("sku", 1, by="price")
+    >>> type = best.read_type({"sku": "string", "price": "bigint"})
+    >>> (part,) = best.parts(type)
+    >>> some, more = ([best.read(o, {"sku": sku, "price": price}, 0)] for sku, price in (("a", 5), ("b", 7)))
+    >>> best.result(o, {"state": part.merged(o, some, more)}, type)
+    ['b']
     """
 
     column: str
     count: int
+    by: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", (self.by,) if isinstance(self.by, str) else tuple(self.by))
+
+    def __repr__(self) -> str:
+        # The text is in the descriptions of columns, which stay as they are without `by`.
+        by = f", by={self.by!r}" if self.by else ""
+        return f"TopK(column={self.column!r}, count={self.count!r}{by})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.by, self.column)
+
+    def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
+        value = record.get(self.column)
+        if not self.by:
+            return value
+        ranks = {f"by_{place}": term_at(o, record, name) for place, name in enumerate(self.by, start=1)}
+        return o.choose(o.missing(value), o.literal(None, "null"), o.packed({**ranks, _RANKED: value}))
+
+    def read_type(self, types: Mapping[str, str]) -> str | None:
+        if not self.by:
+            return types[self.column]
+        ranks = {f"by_{place}": type_at(types, name) or "string" for place, name in enumerate(self.by, start=1)}
+        return struct_type({**ranks, _RANKED: types[self.column]})
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("state", f"array<{type}>", Merge.TOP, self.count),)
 
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return o.each_field(parts["state"], _RANKED) if self.by else parts["state"]
+
+    def result_type(self, type: str | None) -> str:
+        return f"array<{(struct_fields(type or '') or {})[_RANKED] if self.by else type}>"
+
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         yield from whole_faults(f"{path}.count", self.count, f"write TopK({self.column!r}, 3)")
+        if is_nested(type) and not self.by:
+            expected = "the columns by which values are ranked, where the values are nested"
+            yield Fault(f"{path}.by", self.by, expected, f'write for example TopK({self.column!r}, 3, by="price")')
         yield from super().faults(path, type)
+
+
+_RANKED = "value"
+"""The field with a record's value, in the values that `TopK` reads with `by`; the fields before it rank the value."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +195,7 @@ class Quantile(Gathering):
 
     column: str
     share: float
+    takes_nested: ClassVar[bool] = False
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return o.ranked(parts["state"], self.share)

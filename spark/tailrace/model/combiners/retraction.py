@@ -35,7 +35,7 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
     if isinstance(combiner, OwnCombiner) and combiner.uncombines:
         return BothSides(combiner)
     own = combiner.parts(type)
-    known = isinstance(combiner, BY_VALUE) and len(own) == 1 and "double" not in own[0].type
+    known = isinstance(combiner, BY_VALUE) and len(own) == 1 and type not in ("double", "float")
     return ByCounts(combiner) if known else Kept(combiner)
 
 
@@ -69,6 +69,16 @@ class _Wrapped(Combiner):
     @property
     def column(self) -> str | None:
         return self.combiner.column  # type: ignore[no-any-return]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.combiner.columns  # type: ignore[no-any-return]
+
+    def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
+        return self.combiner.read(o, record, at)
+
+    def read_type(self, types: Mapping[str, str]) -> str | None:
+        return self.combiner.read_type(types)  # type: ignore[no-any-return]
 
     def result_type(self, type: str | None) -> str:
         return self.combiner.result_type(type)  # type: ignore[no-any-return]
@@ -119,7 +129,7 @@ class ByCounts(_Wrapped):
             case Merge.UNITE:
                 values = o.distinct(held)
             case Merge.TOP:
-                values = o.largest(o.spread(held), o.no_values(own.type), own.most)
+                values = o.largest(o.spread(held), o.no_values(own.type), own.most, own.type)
             case Merge.HIGHEST:
                 values = o.highest(o.spread(held), own.by)
             case _:

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, length, waits
-from tailrace.model.base.types import is_plain
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.join_input import (
@@ -369,8 +368,6 @@ def _column_faults(join: Join) -> Iterator[Fault]:
             yield from name_faults(path, name)
             if column not in types_:
                 yield unknown_column(path, column, types_)
-            elif not is_plain(types_[column]):
-                yield Fault(path, f"{column}: {types_[column]}", "a plain column", "leave it out")
             elif name in RESERVED or name == SIDE or "__" in name:
                 yield reserved(path, name)
     if join.left.name == join.right.name and (join.left_columns is None or join.right_columns is None):

@@ -17,7 +17,6 @@ from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, duplicate_faults, name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
-from tailrace.model.base.types import is_plain
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.record_steps import (
@@ -141,8 +140,6 @@ def _output_faults(definition: Map) -> Iterable[Fault]:
         elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
             mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
             yield Fault(path, column, "a name that the tables do not use themselves", mend)
-        elif not is_plain(columns[column]):
-            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
     yield from duplicate_faults("what", definition.what)
 
 

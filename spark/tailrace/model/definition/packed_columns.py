@@ -18,7 +18,7 @@ from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column, whole_faults
 from tailrace.model.base.names import name_faults
-from tailrace.model.base.types import element_type, is_plain, struct_fields, type_at
+from tailrace.model.base.types import element_type, struct_fields, type_at
 from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
 
 
@@ -70,8 +70,6 @@ class Pack(ElementWise):
             yield from name_faults(f"{path}.of[{name!r}]", name)
             if column not in types:
                 yield unknown_column(f"{path}.of[{name!r}]", column, types)
-            elif not is_plain(types[column]):
-                yield Fault(f"{path}.of[{name!r}]", f"{column}: {types[column]}", "a plain column", "leave it out")
         if self.keep is not None:
             yield from condition_faults(f"{path}.keep", self.keep, types)
 
@@ -110,11 +108,12 @@ class Unpack(ElementWise):
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         shared = {name: value for name, value in record.items() if name != self.name}
-        elements = record[self.name][: self.first]
+        elements = (record[self.name] or ())[: self.first]
         if self.outer and not elements:
             yield dict.fromkeys(self.columns(types)) | shared
+        nothing = dict.fromkeys(self.fields(types))
         for place, one in enumerate(elements, start=1):
-            yield {**shared, **one} if self.place is None else {**shared, **one, self.place: place}
+            yield {**shared, **(one or nothing)} | ({} if self.place is None else {self.place: place})
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         fields = self.fields(types)

@@ -18,13 +18,12 @@ from typing import Any, Literal, Self
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, RecordError, failure, raise_faults, unknown_column
-from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, reserved
+from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, plain_part, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length, waits
-from tailrace.model.base.types import element_type, is_plain
-from tailrace.model.combiners.basic import Combiner, Count, Merge, Part
+from tailrace.model.base.types import column_of, is_plain, type_at
+from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.first_last import ByTime
-from tailrace.model.combiners.lists import Collect, Highest
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.definition import Ranged
@@ -358,8 +357,8 @@ class Pipeline(Ranged):
         return [*self.results, *([UNANSWERED] if said else [])]
 
     def type_of(self, combiner: Combiner) -> str | None:
-        """Return the type of the column that a combiner reads, or None if the combiner reads no column."""
-        return None if combiner.column is None else self.columns[combiner.column]
+        """Return the type of the values that a combiner reads, or None if the combiner reads no column."""
+        return combiner.read_type(self.columns)
 
     def with_set_aside(self, reasons: Reasons) -> Self:
         return replace(self, each=(SetAside(reasons), *own_steps(self.each)))
@@ -513,7 +512,7 @@ def _signed_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault("key", at, expected, remedy)
     for name, combiner in pipeline.what.items():
         own = getattr(combiner, "combiner", combiner)
-        if getattr(own, "column", None) == at or isinstance(own, ByTime):
+        if at in map(column_of, getattr(own, "columns", ())) or isinstance(own, ByTime):
             yield Fault(f"what[{name!r}]", combiner, expected, remedy)
 
 
@@ -543,20 +542,20 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield Fault(path, name, "a name that the key does not have", "rename the result")
         if isinstance(combiner, type) or not hasattr(combiner, "parts"):
             yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
-        elif combiner.column is not None and combiner.column not in pipeline.columns:
-            yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
+        elif unknown := [one for one in combiner.columns if type_at(pipeline.columns, one) is None]:
+            place = "column" if combiner.column in unknown else "by"
+            yield unknown_column(f"{path}.{place}", unknown[0], pipeline.columns)
         elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
-            expected = "a plain column, or of several in one no more than Count, Collect and Highest"
-            yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, "take another column")
+            expected = "a plain column, or AnyValue, First, Last, Collect, Distinct, TopK or Count"
+            mend = plain_part(combiner.column or "", type_)
+            yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, mend)
         else:
             yield from combiner.faults(path, type_)
 
 
 def _combines(combiner: Combiner, type: str | None) -> bool:
-    """Return True if a combiner can read a column of this type."""
-    if type is None or is_plain(type) or isinstance(combiner, Count):
-        return True
-    return isinstance(combiner, Collect | Highest) and not element_type(type)
+    """Return True if a combiner can read values of this type."""
+    return type is None or is_plain(type) or combiner.takes_nested
 
 
 def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:

@@ -170,7 +170,7 @@ class Known(Algebra):
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
         return self.every(self.no(self.missing(term)), holds(term))
 
-    def least(self, a: Term, b: Term) -> Term:
+    def least(self, a: Term, b: Term, type: str | None = None) -> Term:
         if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:
             # `a` is an instant after the watermarks, and `b` is the end of time, after which no window ends. So `a` is
             # the minimum for every window that ends after the watermarks.
@@ -179,7 +179,7 @@ class Known(Algebra):
             return _of(a, b)
         return Range(min(a.low, b.low), min(a.high, b.high), _moves(a, b), a.relative)
 
-    def greatest(self, a: Term, b: Term) -> Term:
+    def greatest(self, a: Term, b: Term, type: str | None = None) -> Term:
         if not _alike(a, b):
             return _of(a, b)
         return Range(max(a.low, b.low), max(a.high, b.high), _moves(a, b), a.relative)
@@ -195,7 +195,7 @@ class Known(Algebra):
     # For the results of these operations, the algebra tracks only whether a result may differ between epochs.
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
     joined = real_of = real_of_limbs = narrow = beyond = centred = stamped = unstamped = _unknown
-    size = text = listed = field = length = ranked = end = _unknown
+    size = text = listed = packed = each_field = field = length = ranked = end = _unknown
     no_values = alone = gathered = united = largest = highest = has = _unknown
     once = counted = opposite = distinct = spread = _unknown
 

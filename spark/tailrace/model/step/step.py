@@ -19,7 +19,7 @@ from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import RecordError, failure
 from tailrace.model.base.time import instant
-from tailrace.model.combiners.first_last import ByTime, seen
+from tailrace.model.combiners.basic import Combiner
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measure
 from tailrace.model.logs.log import sign_of
@@ -334,7 +334,7 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
-    by_time = any(isinstance(combiner, ByTime) for combiner in pipeline.what.values())
+    own_way = any(type(combiner).read is not Combiner.read for combiner in pipeline.what.values())
     readers = []
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
@@ -352,9 +352,8 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     def lifted(record: Record) -> Sequence[Term]:
         parts: Row = {}
         taken = later and sign_of(record) < 0
-        for column, type_, lift, names, combiner in readers:
-            value = None if column is None else record.get(column)
-            terms = lift(o, seen(o, combiner, value, instant(record[at])), type_)
+        for _, type_, lift, names, combiner in readers:
+            terms = lift(o, combiner.read(o, record, instant(record[at])), type_)
             parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:
             values = {column: record.get(column) for column in types}
@@ -367,4 +366,4 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
 
     # Most definitions need only the columns that their combiners read. For these definitions, the function `plain` is
     # used: the function is called for every record, and `plain` is faster than `lifted`.
-    return lifted if later or by_time or measures or stamp is not None else plain
+    return lifted if later or own_way or measures or stamp is not None else plain

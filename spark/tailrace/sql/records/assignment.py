@@ -11,7 +11,6 @@ from math import gcd
 from typing import Any
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.combiners.first_last import seen
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
@@ -33,12 +32,11 @@ def join_items(*groups: list[str]) -> str:
 
 def lifted_items(pipeline: Pipeline) -> list[str]:
     """Return the select-list items with the values that a record adds to the parts of the accumulator."""
-    o, items = Sql(), []
+    o, items, columns = Sql(), [], _columns(pipeline)
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
-        value = None if combiner.column is None else quoted(combiner.column)
         type_ = pipeline.type_of(combiner)
-        terms = combiner.lift(o, seen(o, combiner, value, _at(pipeline)), type_)
+        terms = combiner.lift(o, combiner.read(o, columns, _at(pipeline)), type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
             terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))

@@ -103,7 +103,7 @@ def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
         # The index `_i` counts from 0, but the position column counts from 1.
         terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
         made = f"TRANSFORM({taken}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
-    return f"IF(SIZE({taken}) = 0, {_nothing_unpacked(step, types)}, {made})" if step.outer else made
+    return f"IF(SIZE({taken}) > 0, {made}, {_nothing_unpacked(step, types)})" if step.outer else made
 
 
 def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:

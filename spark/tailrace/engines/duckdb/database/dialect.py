@@ -15,7 +15,7 @@ in meaning between the two dialects:
 | `INLINE` returns a row for each struct | no such function | `UNNEST(…, max_depth := 2)` |
 | a lambda's second parameter counts from 0 | it counts from 1 | the parameter minus 1 |
 | `AGGREGATE` sums a list | a lambda's second parameter is a position | `list_sum` |
-| lists sort nulls first, also inside structs | nulls are last inside structs | a sort by the fields (`ordering`) |
+| nested values compare nulls as the lowest | nulls are the highest inside nested values | sort keys (`ordering`) |
 | instants are accepted as local times | local times have a type of their own | macros with `AT TIME ZONE` |
 | `SUM` of longs is a long: their halves are summed (`sql.terms.whole_total`) | `SUM` has 128 bits | one `SUM` |
 | `CAST` truncates a double to a bigint, so queries call `RINT` | it rounds half to even | `CAST` without `RINT` |
@@ -32,7 +32,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from tailrace.engines.duckdb.database.ordering import sort_list
+from tailrace.engines.duckdb.database.ordering import extreme, outer, sort_list
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts
 from tailrace.sql.terms import Query
 
@@ -230,6 +230,10 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _anonymous,
     exp.Inline: _inline,
     exp.ArraySort: _sorted,
+    exp.Min: extreme("arg_min"),
+    exp.Max: extreme("arg_max"),
+    exp.Least: outer("<"),
+    exp.Greatest: outer(">"),
     exp.Add: _summed,
     exp.Reduce: _added_up,
     exp.AtTimeZone: _local("from_utc"),
