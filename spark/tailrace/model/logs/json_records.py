@@ -153,7 +153,9 @@ class JsonRecords:
         return self._inside[id(shape)]
 
     def micros(self, local: datetime) -> int:
-        """Convert a local time without an offset to an instant, in the time zone of the log."""
+        """Convert a local time to an instant; a time without an offset is in the time zone of the log."""
+        if local.tzinfo is not None:
+            return instant(local)
         if self._zone is None:
             return (local - _NAIVE) // _MICROSECOND
         try:
@@ -342,7 +344,7 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
         case "timestamp":
             return records.micros(datetime.strptime(text, shape.form)) if shape.form else _instant(records, text)
         case "date":
-            return (datetime.strptime(text, shape.form) - _NAIVE).days if shape.form else _day(text)
+            return datetime.strptime(text, shape.form).toordinal() - _FIRST.toordinal() if shape.form else _day(text)
         case "time":
             return _clock(datetime.strptime(text, shape.form)) if shape.form else _time(text)
         case "binary":

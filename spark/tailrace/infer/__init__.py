@@ -1,0 +1,1 @@
+"""Infer a definition from a sample of a source: `tailrace infer`."""
