@@ -15,8 +15,9 @@ from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import execution_of
 from tailrace.engines.protocol import EpochState
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.stored_meaning import MEANING
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.change.generations import GENERATION, MEANING
+from tailrace.lake.change.generations import GENERATION
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import instant

@@ -26,7 +26,8 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import MEANING, align_ids
+from tailrace.lake.catalog.stored_meaning import MEANING
+from tailrace.lake.change.generations import align_ids
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import ledger_contract
@@ -36,6 +37,7 @@ from tailrace.settings import Settings
 from tests.support.lakes.small_lake import HOURLY, RIDES, append, make
 
 BOTH = dict(HOURLY.what)
+WIDE = replace(RIDES, columns={**RIDES.columns, "km": "bigint"})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,9 @@ BOTH = dict(HOURLY.what)
         (replace(HOURLY, where=Fixed(minutes(30))), Change.BREAKING, {"where"}),
         (replace(HOURLY, key=()), Change.BREAKING, {"key"}),
         (replace(HOURLY, keep=Match("price", ">", 3)), Change.BREAKING, {"keep"}),
-        (replace(HOURLY, log=replace(RIDES, columns={**RIDES.columns, "km": "bigint"})), Change.BREAKING, {"columns"}),
+        (replace(HOURLY, log=replace(RIDES, columns={**RIDES.columns, "km": "bigint"})), Change.NOTHING, set()),
+        (replace(HOURLY, log=WIDE, what=BOTH | {"longest": Max("km")}), Change.NEW_COLUMNS, {"what"}),
+        (replace(HOURLY, log=replace(RIDES, columns={**RIDES.columns, "price": "int"})), Change.BREAKING, {"columns"}),
     ],
 )  # fmt: skip
 def test_a_changed_definition_is_told_by_its_parts(after: Pipeline, comes_to: Change, parts: set[str]) -> None:
@@ -135,7 +139,8 @@ def test_plan_goes_by_what_the_lakes_own_runs_took(lake: Lake, tmp_path: Path) -
 
 def test_plan_says_why_a_definition_cannot_be_applied(lake: Lake, tmp_path: Path) -> None:
     columns = 'log=replace(H.log, columns=dict(H.log.columns) | {"km": "bigint"})'
-    assert "add column km (bigint)" in planned(tmp_path, columns)["refused"]
+    assert "add column km (bigint)" in planned(tmp_path, f"{columns}, what={{'far': Max('km')}}")["refused"]
+    assert planned(tmp_path, f"{columns}, how=ACCUMULATING")["refused"] is None
     append(lake, "hourly_rides__ledger", [], {**lake.head("hourly_rides__ledger").properties, "onward": "0"})
     assert "a later stage reads the panes" in planned(tmp_path, "how=ACCUMULATING")["refused"]
 

@@ -301,7 +301,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
     def _reason(self, fold: LedgerFold) -> str:
         head = self.lake.head(fold.lease.table)
-        if head.properties.get("fingerprint") == fold.definition.fingerprint:
+        if head.properties.get("fingerprint") in fold.definition.fingerprints:
             return f"another process has taken the lease of {fold.lease.table}"
         number = head.number("generation")
         return f"generation {number} with another meaning took over: restart this stream with the changed definition"

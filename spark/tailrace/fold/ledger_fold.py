@@ -17,7 +17,8 @@ from tailrace.fold.poison import LARGEST, find_poison, identity_columns, may_be_
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import GENERATION, MEANING
+from tailrace.lake.catalog.stored_meaning import MEANING, renew_meaning
+from tailrace.lake.change.generations import GENERATION
 from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
@@ -82,6 +83,7 @@ class LedgerFold:
         widen(self.lake, definition)
         self._ensure()
         self.lease = Lease.take(self.lake, ledger_name(definition.name), setup.landing)
+        renew_meaning(self.lake, definition)
         # The list of records to set aside is read after the lease is taken: until then, another stream might still
         # extend the list.
         self.definition = with_set_aside(self.lake, definition)

@@ -25,10 +25,10 @@ from tailrace.fold.fold_group import FoldGroup
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.stored_meaning import MEANING, holds
 from tailrace.lake.change.generations import (
     FROM,
     GENERATION,
-    MEANING,
     Contents,
     former_generations,
     generation_of,
@@ -117,7 +117,7 @@ def apply(
     # An earlier run may have crashed after the first of its two commits, so complete the earlier run's second commit.
     settle(lake, pipeline.name)
     head = lake.head(table)
-    if head.properties.get("fingerprint") == pipeline.fingerprint:
+    if holds(lake, pipeline):
         _sweep(lake, pipeline.name)
         _complete(runs, generation := generation_of(lake.table(table)))
         return Changeover(None, generation, head.number("epoch"))

@@ -15,7 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
-from tailrace.lake.change.generations import MEANING, former_generations, generation_of, refusal_reason
+from tailrace.lake.catalog.stored_meaning import MEANING, holds, stored_meaning
+from tailrace.lake.change.generations import former_generations, generation_of, refusal_reason
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import match_names
@@ -92,9 +93,8 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     if not lake.has(name):
         return ChangePlan(Change.NOTHING, {}, None, (), log, None, None, ())
     ledger = lake.table(name)
-    was = decode_meaning(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
-    means = decode_meaning(encode_meaning(pipeline.meaning))
-    same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
+    was, means = stored_meaning(ledger), decode_meaning(encode_meaning(pipeline.meaning))
+    same = holds(lake, pipeline)
     kind = Change.NOTHING if same else change(was, means)
     if kind is Change.NOTHING and not same:
         # No part of the definition differs. Only the fingerprints differ, because an older version of Tailrace wrote

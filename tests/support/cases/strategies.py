@@ -134,7 +134,7 @@ class Told(OwnWindows):
     of: Windowing
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...] | None:
         return self.of.columns
 
     @property

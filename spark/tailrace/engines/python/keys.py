@@ -81,7 +81,7 @@ class KeyStep:
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
         """Convert the records to the input of the step, one column at a time."""
-        found = {name: columns.values(bundle[name]) for name in (*self.computation.log.columns, *PLACE)}
+        found = {name: columns.values(bundle[name]) for name in (*self.computation.record_columns, *PLACE)}
         parts = [found[name] for name in self.computation.key]
         keys = zip(*parts, strict=True) if parts else [()] * bundle.num_rows
         times = columns.micros(bundle[self.computation.log.event_time])

@@ -135,7 +135,7 @@ class SparkKeys(SparkProducer):
         step = KeyStep(
             self.computation, clock, state.clock, *self._step.schemas, stops=self.lake.settings.poison == "stop"
         )
-        names = [*map(quoted, self.computation.log.columns), *PLACE]
+        names = [*map(quoted, self.computation.record_columns), *PLACE]
         if state.loop is not None:
             consumed = consumed.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}")
             consumed = consumed.unionByName(state.loop.selectExpr(*self._as_records()))
@@ -193,7 +193,7 @@ class SparkKeys(SparkProducer):
 
     def _as_records(self) -> list[str]:
         """Return the select-list items that convert the ledger rows of fed-back records into input records."""
-        log, key = self.computation.log.columns, self.computation.key
+        log, key = self.computation.record_columns, self.computation.key
         items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
         items += [f"{ours} AS {theirs}" for ours, theirs in zip(SOURCE, PLACE, strict=True)]
         return [*items, f"STRUCT({', '.join(self._fed_back)}) AS {_RETURNED}"]

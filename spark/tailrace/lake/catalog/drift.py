@@ -8,6 +8,7 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, contract_changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import FormerShapeError, OtherDefinitionError
@@ -90,13 +91,12 @@ def check_meaning(lake: Lake, definition: Definition) -> None:
     The comparison also covers the earlier stages whose results the definition reads.
     """
     table = ledger_name(definition.name)
-    if lake.has(table):
+    if lake.has(table) and not holds(lake, definition):
         found = lake.head(table).properties.get("fingerprint")
-        if found != definition.fingerprint:
-            mend = "give the changed definition another name, or undo the change"
-            if definition.windowed:
-                mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
-            raise OtherDefinitionError(
-                f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
-                f"{definition.fingerprint}): {mend}"
-            )
+        mend = "give the changed definition another name, or undo the change"
+        if definition.windowed:
+            mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
+        raise OtherDefinitionError(
+            f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
+            f"{definition.fingerprint}): {mend}"
+        )

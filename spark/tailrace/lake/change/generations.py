@@ -43,6 +43,7 @@ from pyiceberg.types import IcebergType, NestedField
 
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
+from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.table_protocol import BEGINS, STAMP
 from tailrace.lake.catalog.transactions import ref_update, unchanged_refs
 from tailrace.lake.change.refusal_texts import refusal_text
@@ -60,12 +61,6 @@ from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
 """The name of the table property that stores a generation number: the generation of the run that built the contents."""
-
-MEANING = "tailrace.meaning"
-"""The name of the table property that describes, in named parts, what the definition computes.
-
-The text is written and read by `model.definition.fingerprint`.
-"""
 
 FROM = "tailrace.from"
 """The ledger's table property that names the source of the ledger's present contents: a tag, or a separate table."""
@@ -100,13 +95,15 @@ def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
     if weak := [log.name for log in pipeline.log.parts if isinstance(log, Productions) and not log.kept]:
         return refusal_text("weak-productions", pipeline=pipeline.name, log=weak[0])
     for earlier in chain(pipeline)[:-1]:
-        own = ledger_name(earlier.name)
-        if not lake.has(own) or lake.head(own).properties.get("fingerprint") != earlier.fingerprint:
+        if not holds(lake, earlier):
             return refusal_text("other-input", pipeline=pipeline.name, earlier=earlier.name)
     if ONWARD in lake.head(table).properties:
         return refusal_text("later-stage", pipeline=pipeline.name)
-    for log in (apply_contract_file(log_contract(source), lake.settings.contracts) for source in pipeline.sources):
-        if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
+    for source in pipeline.sources:
+        log = apply_contract_file(log_contract(source), lake.settings.contracts)
+        unused = source.columns.keys() - pipeline.used if source is pipeline.log else ()
+        missing = [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]
+        if missing := [one for one in missing if one.kind is not Kind.ADD or one.name not in unused]:
             return refusal_text("other-log", log=log.table, lacks="; ".join(map(str, missing)))
     return None
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import MEANING
+from tailrace.lake.catalog.stored_meaning import MEANING
 from tailrace.lake.schema.contract_diff import ContractChange, Kind
 from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.definition.fingerprint import decode_meaning

@@ -28,6 +28,7 @@ from pyiceberg.table.update.schema import UpdateSchema
 
 from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.change.generations import generations_beside
 from tailrace.lake.change.registry import registry_contracts, registry_lake
@@ -108,8 +109,7 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
         return ""
-    ledger = ledger_name(owner.name)
-    if lake.has(ledger) and lake.head(ledger).properties.get("fingerprint") != owner.fingerprint:
+    if lake.has(ledger_name(owner.name)) and not holds(lake, owner):
         return "its columns are those of a definition with another meaning: see `tailrace plan`"
     if generations_beside(lake, owner.name):
         return "a generation is being built beside it, with its columns: wait until `tailrace apply` has ended"
@@ -288,8 +288,7 @@ def widen(lake: Lake, definition: Definition) -> None:
     changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """
     for stage in chain(definition):
-        ledger = ledger_name(stage.name)
-        if lake.has(ledger) and lake.head(ledger).properties.get("fingerprint") == stage.fingerprint:
+        if holds(lake, stage):
             for contract in accumulator_contracts(lake, stage):
                 _widen(lake, contract)
     check_definition(lake, definition)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import MEANING
+from tailrace.lake.catalog.stored_meaning import MEANING
 from tailrace.lake.read.epoch_reading import answers_by_panes, has_answers, pinned_snapshots
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION

@@ -21,6 +21,7 @@ from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.table_protocol import MAINTAINED, STAMP
 from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, progress_in
 from tailrace.lake.commit.runs_table import recorded_runs
@@ -212,7 +213,7 @@ def _status(lake: Lake, table: Table, name: str, definition: Definition | None =
     answers = None if found is None else Answers(found.scan().count(), *_unanswered(found), _rewritten(found))
     kept, same, runs = None, None, tuple[Run, ...]()
     if definition is not None:
-        kept, same = kept_state(definition, ledger), ledger.head.properties.get("fingerprint") == definition.fingerprint
+        kept, same = kept_state(definition, ledger), holds(lake, definition)
         runs = tuple(recorded_runs(lake, name))
     numbers: dict[str, Any] = {of: ledger.counts[kind] for of, kind in _NUMBERS.items()}
     return Status(

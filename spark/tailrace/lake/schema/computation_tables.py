@@ -31,7 +31,7 @@ def computation_contract(computation: Computation) -> Contract:
     came = "production" if computation.once is None else "production, claimed"
     kinds = "feedback (in flight to its key), " if loops else ""
     kinds += "" if computation.once is None else "claimed (what would have come out, but was another's), "
-    record = struct_type({**computation.log.columns, "_epoch": "bigint", "_source": "string", "_offset": "bigint"})
+    record = struct_type({**computation.record_columns, "_epoch": "bigint", "_source": "string", "_offset": "bigint"})
     columns = declared_columns(
         "computation",
         {"more": kinds, "made": f"{came}, feedback" if loops else came},

@@ -25,7 +25,7 @@ from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import Condition, Contains, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.base.types import MAX_PRECISION, decimal_parts, element_type, is_exact_number, type_at
+from tailrace.model.base.types import MAX_PRECISION, column_of, decimal_parts, element_type, is_exact_number, type_at
 
 _BIGINT_DIGITS = 20
 """The number of decimal digits that `Arithmetic` reserves for an operand of type bigint."""
@@ -53,6 +53,15 @@ class Expression:
 
     parts: tuple[str, ...] = ()
     """The names of the attributes that contain the operands of the expression."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the expression reads: by default, the columns of its operands.
+
+        >>> (Col("price") * 2 + Col("item.fee")).columns
+        ('price', 'item')
+        """
+        return tuple(dict.fromkeys(name for part in self.parts for name in getattr(self, part).columns))
 
     def type(self, types: Mapping[str, str]) -> str:
         """Return the column type of the expression, given the names and types of the columns."""
@@ -131,6 +140,10 @@ class Col(Expression):
 
     name: str
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (column_of(self.name),)
+
     def type(self, types: Mapping[str, str]) -> str:
         found = type_at(types, self.name) or "string"
         return _CALCULATED_AS.get(found, found)
@@ -180,6 +193,10 @@ class Size(Expression):
     """
 
     of: Col
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.of.columns
 
     def type(self, types: Mapping[str, str]) -> str:
         return "bigint"
@@ -397,6 +414,11 @@ class If(Expression):
         object.__setattr__(self, "then", _expression(self.then))
         if self.otherwise is not None:
             object.__setattr__(self, "otherwise", _expression(self.otherwise))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        own = (name for one in self._branches for name in one.columns)
+        return tuple(dict.fromkeys([*self.condition.columns, *own]))
 
     @property
     def _branches(self) -> tuple[Expression, ...]:

@@ -14,7 +14,7 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import Enum
@@ -22,7 +22,7 @@ from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from tailrace.model.base.errors import Fault, TailraceError, raise_faults
+from tailrace.model.base.errors import Fault, TailraceError, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, moment, text, waits
@@ -336,6 +336,10 @@ class Computation(Definition):
     the code. The code must return the same output for the same input on every call, because an epoch may be processed
     more than once.
 
+    `process_record` receives all columns of the log, so all columns are part of the computation's identity. `reads`
+    names the columns that the code needs in addition to the key and the event time. The code then receives no other
+    columns, and the computation does not change if the log gets more columns.
+
     `key` names the key columns; if `key` is empty, all records have the same key. A record is too late if its event
     time is behind the watermark by more than `allowed_lateness`. With `ordered`, records wait in the state until the
     watermark has passed them. The waiting records are then processed in the order of their event times, together with
@@ -378,12 +382,13 @@ class Computation(Definition):
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
     feedback: ClassVar[Mapping[str, str]] = {}
+    reads: ClassVar[str | tuple[str, ...] | None] = None
 
     def __post_init__(self) -> None:
         raise_faults(self.name, computation_faults(self))
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
-        """Process a record of the key; `record` maps the log's declared columns to their values.
+        """Process a record of the key; `record` maps the log's columns, or the columns in `reads`, to their values.
 
         If the method raises an error, the record is rejected, the error is stored as the reason for the rejection, and
         the key's state and timers stay unchanged. For a `RecordError`, the stored reason is exactly the error's
@@ -480,18 +485,39 @@ class Computation(Definition):
     @property
     def fingerprint(self) -> str:
         """A digest of everything that determines the computation's meaning; compare `Pipeline.fingerprint`."""
+        return self._digest(self.used)
+
+    @property
+    def former_fingerprint(self) -> str:
+        return self._digest(None)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        return frozenset(self.record_columns)
+
+    @cached_property
+    def record_columns(self) -> Mapping[str, str]:
+        """The columns of the records that `process_record` receives, with their types.
+
+        The columns are the columns that `reads` declares, the key and the event time.
+        """
+        declared = type(self).reads
+        if declared is None:
+            return self.log.columns
+        read = {*((declared,) if isinstance(declared, str) else declared), *self.key, self.log.event_time}
+        return {name: type_ for name, type_ in self.log.columns.items() if name in read}
+
+    def _digest(self, used: Collection[str] | None) -> str:
+        found = of_log(self.log, used)
         follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
         log: tuple[object, ...] = (self.log.event_time, follows)
-        if isinstance(self.log, Productions):
-            log = (self.log.of.name, self.log.of.fingerprint)
-        elif isinstance(self.log, Union):
-            found = of_log(self.log)
+        if isinstance(self.log, Productions | Union):
             log = (found["reads"], found["of"])
         base = {field.name for field in fields(Computation)}
         options = [(field.name, written(getattr(self, field.name))) for field in fields(self) if field.name not in base]
         meaning: tuple[object, ...] = (
             (type(self).__qualname__, options),
-            sorted(self.log.columns.items()),
+            found["columns"],
             log,
             (self.key, sorted((name, field.type, repr(field.default)) for name, field in self.fields.items())),
             sorted(type(self).produces.items()),
@@ -501,8 +527,8 @@ class Computation(Definition):
             meaning = (*meaning, sorted(type(self).feedback.items()))
         if self.once is not None:
             meaning = (*meaning, written(self.once))
-        if self.log.required:
-            meaning = (*meaning, ("required", tuple(self.log.required)))
+        if "required" in found:
+            meaning = (*meaning, ("required", found["required"]))
         return digest(meaning)
 
 
@@ -549,6 +575,9 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
     for option in ("process_record",) if kind.process_record is Computation.process_record else ():
         yield Fault(option, None, "a method of the class", "write def process_record(self, context, record)")
     yield from key_faults(computation.key, log.columns, RESERVED | OWN)
+    for name in (kind.reads,) if isinstance(kind.reads, str) else kind.reads or ():
+        if name not in log.columns:
+            yield unknown_column("reads", name, log.columns)
     yield from _state_faults(kind.state)
     for name, type_ in kind.produces.items():
         path = f"produces[{name!r}]"

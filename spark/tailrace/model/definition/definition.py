@@ -17,7 +17,7 @@ from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import PANE_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Self
 
     from tailrace.model.base.conditions import Condition
@@ -69,6 +69,33 @@ class Definition:
 
         @property
         def fingerprint(self) -> str: ...
+
+    @property
+    def meaning(self) -> dict[str, Any] | None:
+        """The named parts of the definition's meaning; None if the definition has only a fingerprint."""
+        return None
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The columns of the log that the definition uses: their types are part of the definition's meaning.
+
+        By default, a definition uses all columns. Code of a user that receives whole records may use each of them.
+        """
+        return frozenset(self.log.columns)
+
+    @property
+    def former_fingerprint(self) -> str:
+        """The fingerprint in lakes of earlier versions: the types of unused columns were part of the meaning, too."""
+        return self.fingerprint
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """The fingerprints with which a lake may have stored this definition's meaning."""
+        return frozenset((self.fingerprint, self.former_fingerprint))
+
+    def fingerprint_of(self, columns: Collection[str]) -> str:
+        """Return the fingerprint of the definition for a reader of its output that uses only these columns."""
+        return self.fingerprint
 
     @property
     def sources(self) -> tuple[Log, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeAlias
@@ -52,20 +52,29 @@ are too late.
 """
 
 
-def of_log(log: Log) -> dict[str, Any]:
-    """Return the parts of a definition's meaning that describe its log, as a dict from the part's name to its value."""
-    found: dict[str, Any] = {"columns": sorted(log.columns.items())}
+def of_log(log: Log, used: Collection[str] | None) -> dict[str, Any]:
+    """Return the parts of a definition's meaning that describe its log, as a dict from the part's name to its value.
+
+    `used` has the columns that the definition uses; the event time is always used. If `used` is None, the result is the
+    meaning in lakes of earlier versions, which had all columns.
+    """
+    columns = {name: type for name, type in log.columns.items() if used is None or name in {*used, log.event_time}}
+    found: dict[str, Any] = {"columns": sorted(columns.items())}
     if isinstance(log, Panes | Productions):
-        return found | {"reads": log.of.name, "of": log.of.fingerprint}
+        of = log.of.former_fingerprint if used is None else log.of.fingerprint_of(columns)
+        return found | {"reads": log.of.name, "of": of}
     if isinstance(log, Arrivals):
         return found | {"reads": "arrivals", "of": log.of.name}
     if isinstance(log, Union):
-        members = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.members.items())]
+        members = [
+            (name, digest(tuple(sorted(of_log(one, None if used is None else log.used_of(name, columns)).items()))))
+            for name, one in sorted(log.members.items())
+        ]
         return found | {"reads": f"union by {log.tag}", "of": members}
     if log.signed:
         found["signed"] = True
-    if log.required:
-        found["required"] = tuple(log.required)
+    if required := tuple(name for name in log.required if name in columns):
+        found["required"] = required
     follows = log.disorder if log.watermark is None else written(log.watermark)
     return found | {"event_time": log.event_time, FOLLOWS: follows}
 
@@ -93,10 +102,43 @@ def decode_meaning(text: str) -> Parts:
 def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
     """Return a dict that maps the name of each differing part to the pair of the part's old value and new value.
 
-    A missing value is `None`.
+    A missing value is `None`. Which columns a definition uses follows from its other parts. So if another part differs,
+    the columns are included only if a column has another type. Required columns are compared if both definitions use
+    them.
     """
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if "columns" in before and _required(before, after) == _required(after, before):
+        found.pop("required", None)
+    if len(found) > 1 and not _retyped(before, after):
+        found.pop("columns", None)
+    return found
+
+
+def means_the_same(before: Parts, after: Parts) -> bool:
+    """Return True if two meanings differ at most in columns that only `before` has.
+
+    Earlier versions stored all columns of the log in a meaning, even columns that the definition did not use.
+
+    >>> before = {"key": ["city"], "columns": [["at", "timestamp"], ["city", "string"], ["km", "int"]]}
+    >>> means_the_same(before, {"key": ["city"], "columns": [["at", "timestamp"], ["city", "string"]]})
+    True
+    >>> means_the_same(before, {"key": ["city"], "columns": [["at", "timestamp"], ["city", "bigint"]]})
+    False
+    """
+    alike = differing_parts(before, after).keys() <= {"columns"}
+    return alike and all(one in before["columns"] for one in after["columns"])
+
+
+def _required(one: Parts, other: Parts) -> list[str]:
+    """List the columns that one definition requires, of those that the other uses."""
+    used = dict(other["columns"])
+    return [name for name in one.get("required", ()) if name in used]
+
+
+def _retyped(before: Parts, after: Parts) -> bool:
+    types = dict(before["columns"])
+    return any(types.get(name, type) != type for name, type in after["columns"])
 
 
 def change(before: Parts | None, after: Parts) -> Change:

@@ -10,7 +10,7 @@ the output, just as a pipeline retracts a pane (Dataflow Model, 2.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -122,6 +122,11 @@ class Join(Windowless):
         """The two logs of the join as one log."""
         of, take = {LEFT: self.left, RIGHT: self.right}, {side: self.taken(side) for side in SIDES}
         return JoinInput(name=self.name, of=of, take=take, tag=SIDE)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        # The join's log has only the columns that the join takes from its two logs.
+        return frozenset(self.log.columns)
 
     @property
     def known_by(self) -> tuple[str, ...]:
@@ -304,13 +309,19 @@ class Join(Windowless):
     @property
     def meaning(self) -> dict[str, Any]:
         """The parts that determine the join's meaning, as a dict from the part's name to its value."""
-        found: dict[str, Any] = {side: digest(tuple(sorted(of_log(self.side(side)).items()))) for side in SIDES}
+        return self._meaning({side: self.taken(side) for side in SIDES})
+
+    def _meaning(self, taken: Mapping[str, Mapping[str, str]], *, former: bool = False) -> dict[str, Any]:
+        used = {side: None if former else set(taken[side].values()) for side in SIDES}
+        found: dict[str, Any] = {
+            side: digest(tuple(sorted(of_log(self.side(side), used[side]).items()))) for side in SIDES
+        }
         if self.unmatched != "wait":
             found["unmatched"] = self.unmatched
         if self.takes_back:
             found[TAKES_BACK] = True
         return found | {
-            "columns": [(side, sorted(self.taken(side).items())) for side in SIDES],
+            "columns": [(side, sorted(taken[side].items())) for side in SIDES],
             "on": sorted(self.keys),
             "within": self.reach if self.where is None else written(self.where),
             "kind": self.kind,
@@ -320,7 +331,19 @@ class Join(Windowless):
     @property
     def fingerprint(self) -> str:
         """A digest of everything that determines the join's meaning; compare `Pipeline.fingerprint`."""
-        return digest(("join", sorted(self.meaning.items())))
+        return self._digest(self.meaning)
+
+    @property
+    def former_fingerprint(self) -> str:
+        return self._digest(self._meaning({side: self.taken(side) for side in SIDES}, former=True))
+
+    def fingerprint_of(self, columns: Collection[str]) -> str:
+        wanted = {*columns, *self.keys}
+        taken = {side: {n: of for n, of in self.taken(side).items() if n in wanted} for side in SIDES}
+        return self._digest(self._meaning(taken))
+
+    def _digest(self, meaning: Mapping[str, Any]) -> str:
+        return digest(("join", sorted(meaning.items())))
 
 
 def _faults(join: Join) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ The output for a record belongs to the same epoch as the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from tailrace.model.definition.record_steps import (
     Record,
     SetAside,
     columns_after,
+    columns_read,
     meets,
     own_steps,
     steps_faults,
@@ -86,13 +87,25 @@ class Map(Windowless):
     def with_set_aside(self, reasons: Reasons) -> Self:
         return replace(self, each=(SetAside(reasons), *own_steps(self.each)))
 
+    @cached_property
+    def used(self) -> frozenset[str]:
+        return self._used(self.results)
+
+    def _used(self, wanted: Iterable[str]) -> frozenset[str]:
+        """Return the columns of the log that the map uses to compute some of its output columns."""
+        read = columns_read(self.each, self.log.columns).union(wanted, () if self.keep is None else self.keep.columns)
+        return read & self.log.columns.keys()
+
     @property
     def meaning(self) -> dict[str, Any]:
         """The parts that determine the map's meaning, as a dict from the part's name to its value.
 
         If the definition leaves out an option, the dict has no part for that option.
         """
-        found = of_log(self.log) | {"what": list(self.results)}
+        return self._meaning(self.used, list(self.results))
+
+    def _meaning(self, used: Collection[str] | None, what: list[str]) -> dict[str, Any]:
+        found = of_log(self.log, used) | {"what": what}
         if self.keep is not None:
             found["keep"] = written(self.keep)
         if own := own_steps(self.each):
@@ -102,7 +115,18 @@ class Map(Windowless):
     @property
     def fingerprint(self) -> str:
         """A digest of everything that determines the map's meaning; compare `Pipeline.fingerprint`."""
-        return digest(("map", sorted(self.meaning.items())))
+        return self._digest(self.meaning)
+
+    @property
+    def former_fingerprint(self) -> str:
+        return self._digest(self._meaning(None, list(self.results)))
+
+    def fingerprint_of(self, columns: Collection[str]) -> str:
+        what = [name for name in self.results if name in columns]
+        return self._digest(self._meaning(self._used(what), what))
+
+    def _digest(self, meaning: Mapping[str, Any]) -> str:
+        return digest(("map", sorted(meaning.items())))
 
 
 def _faults(definition: Map) -> Iterable[Fault]:

@@ -18,7 +18,7 @@ from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column, whole_faults
 from tailrace.model.base.names import name_faults
-from tailrace.model.base.types import element_type, struct_fields, type_at
+from tailrace.model.base.types import column_of, element_type, struct_fields, type_at
 from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
 
 
@@ -54,6 +54,9 @@ class Pack(ElementWise):
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         fields = ",".join(f"{name}:{types[column]}" for name, column in self.fields.items())
         return {**types, self.name: f"struct<{fields}>"}
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return (*self.fields.values(), *(() if self.keep is None else self.keep.columns))
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         packed = {name: record.get(column) for name, column in self.fields.items()}
@@ -105,6 +108,9 @@ class Unpack(ElementWise):
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         placed = {} if self.place is None else {self.place: "bigint"}
         return {name: type for name, type in types.items() if name != self.name} | self.fields(types) | placed
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return (self.name,)
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         shared = {name: value for name, value in record.items() if name != self.name}
@@ -168,6 +174,9 @@ class Explode(ElementWise):
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         return {**types, **self.made(types)}
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return (column_of(self.name),)
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         elements = term_at(Scalars(), record, self.name) or ()

@@ -8,7 +8,7 @@ its faults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -36,6 +36,7 @@ from tailrace.model.definition.record_steps import (
     Reasons,
     SetAside,
     columns_after,
+    columns_read,
     element_faults,
     meets,
     own_steps,
@@ -363,6 +364,23 @@ class Pipeline(Ranged):
     def with_set_aside(self, reasons: Reasons) -> Self:
         return replace(self, each=(SetAside(reasons), *own_steps(self.each)))
 
+    @cached_property
+    def used(self) -> frozenset[str]:
+        read = columns_read(self.each, self.log.columns).union(self.key, *self._columns_read_by_code)
+        read |= {column_of(name) for one in self.what.values() for name in one.columns}
+        read |= set() if self.keep is None else set(self.keep.columns)
+        return read & self.log.columns.keys()
+
+    @property
+    def _columns_read_by_code(self) -> Iterator[Iterable[str]]:
+        """The columns that the windowing and the trigger read; code that does not say what it reads may read all."""
+        own: Iterable[str] | None = () if isinstance(self.where, _BUILT_IN) and not self.own_windows else None
+        if own is None or isinstance(self.where, Fixed):
+            own = self.where.columns
+        yield self.columns if own is None else own
+        for measure in self.when.measures().values():
+            yield getattr(measure, "columns", self.columns)
+
     @property
     def meaning(self) -> dict[str, Any]:
         """The parts that determine the pipeline's meaning, as a dict from the part's name to its value.
@@ -370,8 +388,11 @@ class Pipeline(Ranged):
         If the definition leaves out an optional part such as `keep`, the dict does not contain this part. So a new
         option of pipelines does not change the digests of existing definitions.
         """
+        return self._meaning(self.used)
+
+    def _meaning(self, used: Collection[str] | None) -> dict[str, Any]:
         log = self.log
-        parts = of_log(log) | {
+        parts = of_log(log, used) | {
             "key": self.key,
             "what": sorted((name, written(combiner)) for name, combiner in self.what.items()),
             "where": written(self.where),
@@ -400,9 +421,16 @@ class Pipeline(Ranged):
     def fingerprint(self) -> str:
         """A digest of everything that determines the definition's meaning.
 
-        The definition's name and its source do not affect the digest.
+        The definition's name and its source do not affect the digest, and neither do the columns of the log that the
+        definition does not use.
         """
-        parts = self.meaning
+        return self._digest(self.meaning)
+
+    @property
+    def former_fingerprint(self) -> str:
+        return self._digest(self._meaning(None))
+
+    def _digest(self, parts: Mapping[str, Any]) -> str:
         meaning: tuple[object, ...] = (
             parts["columns"],
             (parts["reads"], parts["of"]) if "reads" in parts else (parts["event_time"], parts[FOLLOWS]),
@@ -430,9 +458,9 @@ def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[W
 
     Raises `RecordError` if the custom code fails or returns invalid windows.
     """
-    name = type(where).__name__
+    name, own = type(where).__name__, where.columns
     try:
-        given = list(where.assign(at, record))
+        given = list(where.assign(at, record if own is None else {column: record.get(column) for column in own}))
         windows = [Window(max(start, BEGINNING), min(end, END_OF_TIME)) for start, end in given]
     except Exception as error:
         raise RecordError(f"{name}: {failure(error)}") from error

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition
-from tailrace.model.base.errors import Fault, RecordError, TailraceError, failure
+from tailrace.model.base.errors import Fault, RecordError, TailraceError, failure, unknown_column
 from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.types import plain_faults
@@ -38,6 +38,10 @@ class ElementWise:
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         """Return the columns and types of the step's output, for input records with columns of these types."""
         raise NotImplementedError
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        """Return the columns that the step reads, of records with columns of these types: by default, all columns."""
+        return types
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
         """Return the step's output for one record. Raises `RecordError` if the step cannot process the record."""
@@ -72,6 +76,9 @@ class Derive(ElementWise):
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         return {**types, **{name: value.type(types) for name, value in self.values.items()}}
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return dict.fromkeys(name for value in self.values.values() for name in value.columns)
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         o = Scalars()
@@ -132,6 +139,10 @@ class Each(_Function):
     same record on every call. The function's code is not part of the definition's meaning, so give the definition
     another name when you change the code.
 
+    The function receives all columns of a record, so all columns are part of the definition's meaning. `reads` names
+    the columns that the function needs. The function then receives no other columns, and the definition does not change
+    if the log gets more columns.
+
     >>> words = Each(lambda record: [{"word": word} for word in record["text"].split()], {"word": "string"})
     >>> [made["word"] for made in words.records({"text": "so it goes"}, {"text": "string"})]
     ['so', 'it', 'goes']
@@ -143,12 +154,21 @@ class Each(_Function):
 
     function: Callable[[Record], Record | Iterable[Record] | None]
     gives: Mapping[str, str]
+    reads: str | Iterable[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reads is not None:
+            object.__setattr__(self, "reads", (self.reads,) if isinstance(self.reads, str) else tuple(self.reads))
+
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return types if self.reads is None else self.reads
 
     def may_fail(self, types: Mapping[str, str]) -> bool:
         return True
 
     def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
-        own = {name: record.get(name) for name in types}
+        own = {name: record.get(name) for name in self.read_columns(types)}
         try:
             given = self.function(MappingProxyType(own))
             made = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
@@ -174,6 +194,9 @@ class Each(_Function):
             yield Fault(
                 f"{path}.function", self.function, "a function of a record", 'write for example Each(f, {"n": "int"})'
             )
+        for name in self.reads or ():
+            if name not in types:
+                yield unknown_column(f"{path}.reads", name, types)
         yield from _gives_faults(path, self.gives, types)
 
 
@@ -268,6 +291,9 @@ class SetAside(ElementWise):
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         return types
 
+    def read_columns(self, types: Mapping[str, str]) -> Iterable[str]:
+        return ()
+
     def may_fail(self, types: Mapping[str, str]) -> bool:
         return True
 
@@ -285,6 +311,20 @@ def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Map
     for one in steps:
         types = one.columns(types)
     return types
+
+
+def columns_read(steps: Iterable[ElementWise], types: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of all columns that the steps read; some of these columns are the results of earlier steps.
+
+    >>> from tailrace.model.base.expressions import Col
+    >>> sorted(columns_read([Derive({"euros": Col("cents") // 100})], {"cents": "bigint", "city": "string"}))
+    ['cents']
+    """
+    found = set[str]()
+    for one in steps:
+        found.update(one.read_columns(types))
+        types = one.columns(types)
+    return frozenset(found)
 
 
 def own_steps(steps: Iterable[ElementWise]) -> list[ElementWise]:

@@ -7,7 +7,7 @@ definition over a single log, and no record is stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,7 +29,11 @@ class Producer(Protocol):
         """The logs that are filled by a source and that the definition reads, directly or through other definitions."""
 
     @property
-    def fingerprint(self) -> str: ...
+    def former_fingerprint(self) -> str:
+        """The fingerprint of the definition in lakes of earlier versions."""
+
+    def fingerprint_of(self, columns: Collection[str]) -> str:
+        """Return the fingerprint of the definition for a reader of its output that uses only these columns."""
 
 
 P = TypeVar("P", bound=Producer)
@@ -146,6 +150,10 @@ class Union(Log):
     def columns_of(self, member: str) -> Mapping[str, str]:
         """Return a mapping for one log of the union: from column names of the union to column names of this log."""
         return {name: name for name in self.members[member].columns}
+
+    def used_of(self, member: str, used: Collection[str]) -> set[str]:
+        """Return the columns of one log that a definition uses if it uses these columns of the union."""
+        return {column for name, column in self.columns_of(member).items() if name in used}
 
     def records(self, member: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """Convert records of one log to records of the union."""

@@ -64,7 +64,7 @@ class Epoch:
         self.before = before.watermark if before else BEGINNING
         self.number, self.watermark, self.now = clock.epoch, clock.watermark, clock.processing_time
         self.event_time, self.ordered = computation.log.event_time, computation.ordered
-        self.columns = tuple(computation.log.columns)
+        self.columns = tuple(computation.record_columns)
         self.names = (*self.columns, *PLACE)
         self.defaults, self.lists = computation.defaults, computation.lists
         self.productions: list[Production] = []

@@ -19,6 +19,10 @@ from tailrace.model.triggers.trigger import Measure, Moment, Once, PositionalPar
 class _Bytes:
     column: str
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         term = record.get(self.column)
         given = o.choose(o.missing(term), o.literal("", "string"), term)
@@ -55,6 +59,10 @@ class AfterBytes(Once):
 @dataclass(frozen=True)
 class _Matches:
     condition: Condition
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.condition.columns
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         one, none = o.literal(1, "bigint"), o.literal(0, "bigint")

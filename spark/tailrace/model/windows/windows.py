@@ -54,9 +54,12 @@ class Windowing:
     if TYPE_CHECKING:
 
         @property
-        def columns(self) -> tuple[str, ...]:
-            """The columns of the log that the windowing reads, in addition to the event time."""
-            return ()
+        def columns(self) -> tuple[str, ...] | None:
+            """The columns that the windowing reads, in addition to the event time; None if it may read all columns.
+
+            A custom windowing that declares its columns receives only these columns of a record.
+            """
+            return None
 
         @property
         def merges(self) -> bool:
@@ -78,7 +81,7 @@ class Windowing:
             return 0
 
     else:
-        columns, merges, longest, reach = (), False, None, 0
+        columns, merges, longest, reach = None, False, None, 0
 
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         """Return the windows of a record with event time `at`, ordered by start."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +53,12 @@ def run_changes(session: Session, stage: Definition, run: Run, page: int) -> Cha
     if own.answers is None:
         changes = _row_changes(session, own, run, page, values)
     else:
-        changes = _window_changes(session, own, run, page, values, stage.fingerprint)
+        changes = _window_changes(session, own, run, page, values, stage.fingerprints)
     return ChangeList(values, tuple(changes[: session.rows]), page, len(changes) > session.rows)
 
 
 def _window_changes(
-    session: Session, own: DefinitionTables, run: Run, page: int, values: tuple[str, ...], fingerprint: str
+    session: Session, own: DefinitionTables, run: Run, page: int, values: tuple[str, ...], fingerprints: Collection[str]
 ) -> list[Change]:
     ledger = session.lake.table(own.ledger.table)
     schema = ledger.schema()
@@ -95,7 +95,7 @@ def _window_changes(
     return [
         Change(
             {name: row[name] for name in keys}, row["_key"], row["_start"], row["_end"], row["_before"], row["_after"],
-            _reason(row, same_definition=run.fingerprint == fingerprint),
+            _reason(row, same_definition=run.fingerprint in fingerprints),
         )
         for row in found
     ]  # fmt: skip
