@@ -150,7 +150,10 @@ def test_X6_a_number_is_judged_alone_whatever_the_rest_of_its_message_has(before
         text = text.replace(f'"ratio": {side}', f'"rest": {rest}, "ratio": {number}')
     fits = DOUBLES[before] and DOUBLES[after]
     rows = read("json", [text.encode()])
-    errors: list[str | None] = [None, None] if fits else ["ratio is a number that no double is"]
+    sides = (("before", before), ("after", after))
+    shown = "; ".join(f"{side}.ratio = {text[:100]} is not a double" for side, text in sides if not DOUBLES[text])
+    numbers = not {before, after} & {"NaN", "-Infinity"}
+    errors: list[str | None] = [None, None] if fits else [shown if numbers else "not one JSON object"]
     assert [row["_error"] for row in rows] == errors
     if fits:
         assert [row["ratio"] for row in rows] == [json.loads(before), json.loads(after)]
@@ -275,3 +278,58 @@ def test_readers_that_would_miss_what_is_taken_back_are_refused() -> None:
     with pytest.raises(DefinitionError) as refused:
         Changes(name="o", columns=TABLE, event_time="changed", record_id="id", unknown="reject", arrival_time="paid")
     assert [fault.path for fault in refused.value.faults] == ["log.unknown", "log.record_id", "log.arrival_time"]
+
+
+NESTED: dict[str, str] = {
+    "id": "bigint", "tags": "array<string>", "spot": "struct<x:double,at:timestamp>", "attrs": "map<string,int>",
+    "opens": "time", "paid": "timestamp", "note": "json", "town": "string",
+}  # fmt: skip
+SPOT = {"type": "record", "name": "Spot", "fields": [
+    {"name": "X", "type": "double"}, {"name": "at", "type": ["null", "string"]}]}  # fmt: skip
+NESTED_VALUE = {"type": "record", "name": "Value", "fields": [
+    {"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+    {"name": "spot", "type": ["null", SPOT]}, {"name": "attrs", "type": {"type": "map", "values": "int"}},
+    {"name": "opens", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTime"}},
+    {"name": "paid", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}},
+    {"name": "note", "type": {"type": "map", "values": "long"}},
+    {"name": "place", "type": {"type": "record", "name": "Town", "fields": [{"name": "town", "type": "string"}]}},
+    {"name": "more", "type": "long"}]}  # fmt: skip
+
+
+def test_X6_nested_rows_are_read_in_json_as_in_avro_and_what_does_not_fit_says_where() -> None:
+    envelope = json.loads(json.dumps(ENVELOPE))
+    envelope["fields"][0]["type"], envelope["fields"][1]["type"] = ["null", NESTED_VALUE], ["null", "Value"]
+    schemas = {1: ReadableSchema(RegisteredSchema(1, "AVRO", json.dumps(envelope)))}
+    row = {"id": 1, "tags": ["a", None], "spot": {"X": 0.5, "at": "2026-01-01T12:00:00"}, "attrs": {"b": 2, "a": 1},
+           "opens": 30_600_000_000, "paid": 5_000_000, "note": {"x": 1}, "place": {"town": "Ulm"},
+           "more": 7}  # fmt: skip
+    far = {**row, "spot": {"X": 1.5, "at": "no time"}}
+    many = {**row, "tags": ["a"] * 4}
+    changes = [{"op": op, "before": before, "after": after, "source": {"ts_ms": 5, "table": "t"}, "ts_ms": 6}
+               for op, before, after in (("u", row, row), ("u", row, far), ("d", many, None))]  # fmt: skip
+    bodies = {
+        "json": [json.dumps(one, separators=(",", ":")).encode() for one in changes],
+        "avro": [framed(1, avro_body(envelope, one)) for one in changes],
+    }
+    found = dict[str, Any]()
+    for way, values in bodies.items():
+        log = Changes(
+            name="orders", columns={**NESTED, "changed": "timestamp"}, event_time="changed", messages=way,  # type: ignore[arg-type]
+            fields={"spot.x": "X", "town": "place.town"}, zone="Europe/Berlin", rest="extra", elements=3,
+            instants={"opens": "microseconds", "paid": "microseconds"},
+        )  # fmt: skip
+        rows = framed_records(log, schemas, as_lines(values)).to_pylist()
+        assert all(one["_raw"] == values[one["_offset"]] for one in rows if one["_error"])
+        for one in rows:
+            one["_raw"], one["_error"] = None, (one["_error"] or "").removeprefix("schema 1: ")
+        found[way] = rows
+    assert found["avro"] == found["json"]
+    assert [one["_error"] for one in found["json"]] == [
+        "", "", 'after.spot.at = "no time" is not a timestamp',
+        "before.tags is a list of more than 3 elements: set elements in the log",
+    ]  # fmt: skip
+    assert {name: found["json"][1][name] for name in (*NESTED, "extra", SIGN)} == {
+        "id": 1, "tags": ["a", None], "spot": {"x": 0.5, "at": datetime(2026, 1, 1, 11, tzinfo=UTC)},
+        "attrs": [{"key": "a", "value": 1}, {"key": "b", "value": 2}], "opens": "08:30:00.000000",
+        "paid": START + timedelta(seconds=5), "note": '{"x":1}', "town": "Ulm", "extra": '{"more":7}', SIGN: 1,
+    }  # fmt: skip

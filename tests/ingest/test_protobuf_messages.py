@@ -175,10 +175,10 @@ def test_X6_what_no_type_of_the_schema_wrote_is_rejected_with_the_reason(monkeyp
     assert found[5:7] == [place, "schema 1: the schema has no message type at [0, 0]"]
     assert found[7:9] == [None, None], "the first type may be written as a list of one, too"
     assert found[9:13] == [
-        "schema 1: price = x is not a decimal(10,2)",
+        'schema 1: price = "x" is not a decimal(10,2)',
         "schema 2: n = 9223372036854775808 is not a bigint",
         "schema 2: the bytes are no message of the schema: zone = 9 is no value of Zone",
-        "schema 1: price = 1.005 is not a decimal(10,2)",
+        'schema 1: price = "1.005" is not a decimal(10,2)',
     ]
     assert found[13] is not None
     assert "the event time at = 5138-11-16 09:46:40 lies outside" in found[13]
@@ -193,7 +193,7 @@ def test_all_that_a_schema_cannot_give_is_told_at_once() -> None:
     assert row["_error"].split("; ")[:4] == [
         "schema 2: field 'n' is uint64, column 'n' is declared as date",
         "field 'zone' is string, column 'zone' is declared as bigint",
-        "field 'tags' is a list or a map, column 'tags' is declared as bigint",
+        "field 'tags' is a list, column 'tags' is declared as bigint",
         f"unknown column 'who': {declare}",
     ]
 

@@ -62,7 +62,7 @@ def pipeline(**changed: Any) -> Pipeline:
     return Pipeline(**(usual | changed))
 
 
-FORMS = "one of seconds, milliseconds, microseconds, nanoseconds, or a format of strptime"
+FORMS = "one of days, seconds, milliseconds, microseconds, nanoseconds, or a format of strptime"
 PLACE = "a place in the record: names with dots between them"
 COLUMNS = "one of the log's columns (zone, price, meters, count, kind, at)"
 DECLARE = "declare it in the log's columns"
@@ -555,10 +555,10 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         [Fault("log.ahead", 5, AHEAD_EXPECTED, AHEAD_MENDS)],
     ),
     "messages_of_no_known_format": (
-        {"messages": "xml", "instants": "days", "aliases": {"kinds": "sort"}},
+        {"messages": "xml", "instants": "weeks", "aliases": {"kinds": "sort"}},
         [
             Fault("log.messages", "xml", '"json", "avro" or "protobuf"', 'leave it out for "json"'),
-            Fault("log.instants", "days", FORMS, 'write for example "milliseconds" or "%d.%m.%Y %H:%M:%S"'),
+            Fault("log.instants", "weeks", FORMS, 'write for example "milliseconds" or "%d.%m.%Y %H:%M:%S"'),
             Fault("log.aliases['kinds']", "kinds", COLUMNS, DECLARE),
         ],
     ),
@@ -580,17 +580,6 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "take one of the columns, and derive the other",
             ),
             Fault("log.instants['zone']", "zone", "a column of instants, dates or times", "declare it as timestamp"),
-        ],
-    ),
-    "nested_columns_of_a_source_that_has_none": (
-        {"columns": {"at": "timestamp", "tags": "map<string,string>"}, "messages": "avro"},
-        [
-            Fault(
-                "log.columns",
-                {"at": "timestamp", "tags": "array<struct<key:string,value:string>>"},
-                "columns and options that messages in Avro, in Protobuf and of changes have",
-                "have the producer write JSON, or leave it out",
-            )
         ],
     ),
     "what_nested_records_do_not_have": (

@@ -105,7 +105,7 @@ def likely_event_time(root: Observed, records: Sequence[Record], more: int) -> t
     for place in _scalar_places(root, ()):
         if words(place[-1]) & TIMES:
             values = [value_at(one, place) for one in records]
-            for form in (None, *UNITS, *FORMATS):
+            for form in (None, *(unit for unit in UNITS if unit != "days"), *FORMATS):
                 shape = Plain("timestamp", form)
                 inside = sum(_in_century(_micros(one, shape)) for one in values)
                 if inside * 2 >= len(records) and inside > best:

@@ -7,6 +7,7 @@ for single types that the table cannot express: `judging` builds the SQL with wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,9 +48,9 @@ class ColumnType:
 
     `arrow` is the Arrow type of the column after reading. `parquet` are the Arrow types of the Parquet columns that
     have this type, and `wider_than` are the types of other Parquet columns that the column can hold. `kinds` are the
-    names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`); instants without a
-    unit or without a time zone are not included. `times` is None unless the values are instants or dates. A list, a map
-    or a struct has no other form than its Arrow type.
+    names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`); whole numbers that
+    are instants, numbers for decimals, and values for JSON texts are not included. `times` is None unless the values
+    are instants or dates. A list, a map or a struct has no other form than its Arrow type.
     """
 
     arrow: pa.DataType
@@ -57,6 +58,11 @@ class ColumnType:
     wider_than: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     times: TimeScale | None = None
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the values are instants or dates, or have instants or dates inside."""
+        return any(time_scale(type) is not None for type in _leaves(self.arrow))
 
 
 @lru_cache(maxsize=256)
@@ -66,6 +72,8 @@ def column_type(name: str) -> ColumnType:
     >>> str(column_type("array<struct<sku:string,price:decimal(4,2)>>").arrow)
     'list<item: struct<sku: string, price: decimal128(4, 2)>>'
     """
+    if name in _SIMPLE:
+        return _SIMPLE[name]
     name = stored_type(name)
     if (element := element_type(name)) is not None:
         return ColumnType(pa.list_(column_type(element).arrow))
@@ -100,26 +108,47 @@ INSTANTS = TimeScale(pa.int64(), "TIMESTAMP_MICROS", BEGINNING, END_OF_TIME)
 DAYS = TimeScale(pa.int32(), "DATE_FROM_UNIX_DATE", FIRST_DAY, LAST_DAY)
 """The scale of dates: days since 1970."""
 
+
+def time_scale(type: pa.DataType) -> TimeScale | None:
+    """Return the scale of the instants or dates of an Arrow type, or None for a type of other values."""
+    return INSTANTS if pa.types.is_timestamp(type) else DAYS if pa.types.is_date32(type) else None
+
+
+def _leaves(type: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of the values inside values of a type that are neither lists nor structs."""
+    if pa.types.is_struct(type) or pa.types.is_list(type):
+        for number in range(type.num_fields):
+            yield from _leaves(type.field(number).type)
+    else:
+        yield type
+
+
+_WHOLE_KINDS = ("int", "long", "uint32", "uint64")
 _SIMPLE = {
     "string": ColumnType(
         pa.string(), parquet=("string", "large_string", "string_view"),
-        kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
+        kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "json"),
     ),
     "boolean": ColumnType(pa.bool_(), parquet=("bool",), kinds=("boolean",)),
     "int": ColumnType(pa.int32(), kinds=("int",), parquet=("int8", "int16", "int32", "uint8", "uint16")),
     "bigint": ColumnType(
         pa.int64(), kinds=("int", "long", "uint32", "uint64"), parquet=("int64", "uint32"), wider_than=("int",),
     ),
-    "float": ColumnType(pa.float32(), kinds=("float",), parquet=("float",)),
+    "float": ColumnType(pa.float32(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("float",)),
     "double": ColumnType(
-        pa.float64(), kinds=("int", "long", "uint32", "float", "double"), parquet=("double",),
+        pa.float64(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("double",),
         wider_than=("int", "float"),
     ),
-    "date": ColumnType(pa.date32(), kinds=("date", "text of a date"), parquet=("date32[day]",), times=DAYS),
+    "date": ColumnType(pa.date32(), kinds=("date", "string"), parquet=("date32[day]",), times=DAYS),
     "timestamp": ColumnType(
         pa.timestamp("us", "UTC"),
-        kinds=("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
+        kinds=(
+            "timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
+            "local-timestamp-micros", "local-timestamp-nanos", "string",
+        ),
         wider_than=(NANOS, MILLIS), times=INSTANTS,
     ),
     "binary": ColumnType(pa.binary(), kinds=("bytes",), parquet=("binary", "large_binary")),
+    "time": ColumnType(pa.string(), kinds=("time-millis", "time-micros", "time-nanos", "string")),
+    "json": ColumnType(pa.string()),
 }  # fmt: skip

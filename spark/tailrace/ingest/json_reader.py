@@ -21,16 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
-from tailrace.ingest.plain_columns import fit_mask, schema_of
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.ingest.column_types import column_type
+from tailrace.ingest.plain_columns import Mask, fit_mask, schema_of
+from tailrace.ingest.plain_values import PlainValues
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_limits import DEPTH
-from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, text_value
-from tailrace.model.logs.log import Log
-from tailrace.model.logs.shapes import Field, Listed, Mapped, Plain, Shape, Struct
+from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of
+from tailrace.model.logs.log import UNITS, Log
+from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -97,10 +96,12 @@ class Doubt:
 
 
 class JsonReader:
-    """The reader of a log's JSON lines."""
+    """The reader of a log's JSON lines. If `times` is False, the times of the records are not checked."""
 
-    def __init__(self, log: Log) -> None:
-        self.log, self.schema, self.records = log, schema_of(log), JsonRecords(log)
+    def __init__(self, log: Log, *, times: bool = True) -> None:
+        self.log, self.schema, self.records = log, schema_of(log), JsonRecords(log, times=times)
+        self._times = times
+        self._plain_values = PlainValues(self.records)
         slow = [one for one in log.shape if not _arrow_parses(one.shape)]
         # The model's reader can read single columns of a record only if it need not reject undeclared fields.
         loose = log.unknown == "ignore" or log.rest is not None
@@ -221,7 +222,8 @@ class JsonReader:
         if self._some is not None:
             columns |= self._read_some(self._some, lines.column(0), unsure)
         table = self._table(columns, lines)
-        unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
+        if self._times:
+            unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
 
     def _read_some(self, records: JsonRecords, raw: pa.BinaryArray, unsure: Mask) -> dict[str, pa.Array]:
@@ -263,68 +265,24 @@ class JsonReader:
         return pa.ListArray.from_arrays(values.offsets, inner, mask=values.is_null())
 
     def _plain(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
-        type = column_type(shape.type).arrow
         if shape.type in ("double", "float"):
             numbers = pc.fill_null(values, 1.0).to_numpy(zero_copy_only=False)
             doubt.misfits |= ~np.isfinite(numbers)
             doubt.doubles |= ~((np.abs(numbers) < 2**53) & (numbers != 0))
-            made = values.cast(type, safe=False)
+            made = values.cast(column_type(shape.type).arrow, safe=False)
             if shape.type == "float":
                 doubt.misfits |= np.isinf(pc.fill_null(made, 1.0).to_numpy(zero_copy_only=False))
             return made
-        if shape.form in _UNITS:
-            return self._numbered(shape, values, doubt)
+        if shape.form in UNITS:
+            return self._made(self._plain_values.of_numbers(shape, values), doubt)
         if shape.type in ("timestamp", "date", "time", "binary"):
-            return self._spelled(shape, values, type, doubt)
+            return self._made(self._plain_values.of_texts(shape, values), doubt)
         return values
 
-    def _numbered(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
-        """Convert whole numbers to instants; the numbers are rounded down to microseconds."""
-        times, parts = _UNITS[shape.form or ""]
-        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
-        bad: Mask = np.abs(numbers.astype(np.float64)) > 2.0**62 / times
-        micros = np.where(bad, 0, numbers) * times // parts
-        bad |= (micros < BEGINNING) | (micros > END_OF_TIME)
-        if shape.type == "date":
-            micros = micros // 86_400_000_000
-            made = pa.array(micros.astype(np.int32), pa.int32(), mask=values.is_null().to_numpy(zero_copy_only=False))
-        else:
-            made = pa.array(micros, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
-        doubt.misfits |= bad
-        return made.cast(column_type(shape.type).arrow)
-
-    def _spelled(self, shape: Plain, values: pa.Array, type: pa.DataType, doubt: Doubt) -> pa.Array:
-        """Convert texts to instants, dates, times or bytes."""
-        if shape.form is None and shape.type in ("timestamp", "date") and self.log.zone == "UTC":
-            pattern = f"^{DAY}[T ]{CLOCK}{ZONE}?$" if shape.type == "timestamp" else f"^{DAY}$"
-            usual = pc.fill_null(pc.match_substring_regex(values, pattern), True)
-            try:
-                if pc.all(usual, min_count=0).as_py():
-                    return _instants(values) if shape.type == "timestamp" else values.cast(type)
-            except pa.ArrowInvalid:
-                # Some text has the form of a date but is no day of the calendar.
-                pass
-        return self._one_by_one(shape, values, type, doubt)
-
-    def _one_by_one(self, shape: Plain, values: pa.Array, type: pa.DataType, doubt: Doubt) -> pa.Array:
-        """Convert each different text with the model's reader."""
-        coded = values.dictionary_encode()
-        made, bad = list[Any](), list[bool]()
-        for text in coded.dictionary.to_pylist():
-            try:
-                made.append(text_value(self.records, shape, text))
-                bad.append(False)
-            except (ValueError, ArithmeticError):
-                made.append(None)
-                bad.append(True)
-        try:
-            converted = pa.array(made, type)
-        except (pa.ArrowInvalid, OverflowError):
-            converted, bad = pa.nulls(len(made), type), [True] * len(made)
-        doubt.misfits |= pc.fill_null(pa.array(bad, pa.bool_()).take(coded.indices), False).to_numpy(
-            zero_copy_only=False
-        )
-        return converted.take(coded.indices)
+    def _made(self, made: tuple[pa.Array, Mask], doubt: Doubt) -> pa.Array:
+        """Return converted values, and mark the values that do not fit."""
+        doubt.misfits |= made[1]
+        return made[0]
 
     def _judged(self, batch: pa.RecordBatch, rows: Rows) -> pa.Table:
         """Read lines one by one with the model's reader; the result has the reasons of the rejected records."""
@@ -361,7 +319,9 @@ def _arrow_parses(shape: Shape) -> bool:
         return shape.type != "json"
     if isinstance(shape, Mapped):
         return False
-    return _arrow_parses(shape.element) if isinstance(shape, Listed) else _parsed_by_arrow(shape.fields)
+    if isinstance(shape, Listed):
+        return _arrow_parses(shape.element)
+    return shape.rest is None and _parsed_by_arrow(shape.fields)
 
 
 def _schema(branch: Branch) -> pa.Schema:
@@ -381,7 +341,7 @@ def _as_read(shape: Shape) -> pa.DataType:
     if isinstance(shape, Struct):
         return pa.struct([_field(*one) for one in branch_of(shape.fields).children.items()])
     assert isinstance(shape, Plain)
-    if shape.form in _UNITS:
+    if shape.form in UNITS:
         return pa.int64()
     if shape.type in ("timestamp", "date", "time", "binary"):
         return pa.string()
@@ -408,7 +368,7 @@ def _decimal_names(branch: Branch) -> Iterator[str]:
             shape: Shape = child.shape
             while isinstance(shape, Listed):
                 shape = shape.element
-            if isinstance(shape, Plain) and decimal_parts(shape.type):
+            if isinstance(shape, Plain) and decimal_parts(shape.type) and shape.form != AS_TEXT:
                 yield name
             elif isinstance(shape, Struct):
                 yield from _decimal_names(branch_of(shape.fields))
@@ -440,14 +400,6 @@ def _no_numbers(raw: pa.BinaryArray) -> Mask:
     if b"NaN" not in text and b"Inf" not in text:
         return np.zeros(len(raw), np.bool_)
     return _matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
-
-
-def _instants(column: pa.Array) -> pa.Array:
-    """Parse texts as instants; an instant without a time zone is taken as UTC."""
-    zoned = pc.fill_null(pc.match_substring_regex(column, ZONE + "$"), True)
-    if not pc.all(zoned, min_count=0).as_py():
-        column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
-    return column.cast(pa.timestamp("us", "UTC"))
 
 
 def _some(lines: Any, rows: Rows) -> Any:
@@ -491,6 +443,3 @@ _OPEN, _CLOSE, _LIST = b"{}["
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))
 _SPACES = 3
 """The maximum number of white spaces before and after a line that Arrow parses."""
-
-_UNITS = {"seconds": (10**6, 1), "milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
-"""For each unit of instants, the factor and the divisor that convert a number to microseconds."""

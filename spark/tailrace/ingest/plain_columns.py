@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type
+from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type, time_scale
 from tailrace.model.base.time import BEYOND, duration, instant
+from tailrace.model.base.types import is_plain
 from tailrace.model.logs.json_records import outside_bounds
 from tailrace.model.logs.log import SIGN, Log
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""A mask of values or records."""
 
 
 def schema_of(log: Log) -> pa.Schema:
@@ -99,7 +106,40 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
         fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
     for column in filter(None, (log.arrival_time, *log.never_missing)):
         fits = pc.and_(fits, pc.is_valid(records[column]))
+    for column, type in log.columns.items():
+        if not is_plain(type) and column_type(type).has_times:
+            outside = [_has_time_outside(chunk) for chunk in records[column].chunks]
+            fits = pc.and_(fits, pa.chunked_array([pa.array(~mask) for mask in outside], pa.bool_()))
     return fits
+
+
+def _has_time_outside(values: pa.Array) -> Mask:
+    """Return a mask of the values in which an instant or a date is outside the range that tables can store."""
+    found = np.zeros(len(values), np.bool_)
+    if pa.types.is_struct(values.type):
+        for number in range(values.type.num_fields):
+            found |= _has_time_outside(pc.struct_field(values, number))
+    elif pa.types.is_list(values.type):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        found[np.repeat(np.arange(len(values)), lengths)[_has_time_outside(values.flatten())]] = True
+    elif (scale := time_scale(values.type)) is not None:
+        numbers = pc.fill_null(values.cast(scale.number), 0).to_numpy(zero_copy_only=False)
+        found = (numbers < scale.first) | (numbers > scale.last)
+    return found
+
+
+def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Convert instants and dates, at any depth, to numbers since 1970, as the model has them."""
+    return values.cast(_numbered(values.type))
+
+
+def _numbered(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(field.name, _numbered(field.type)) for field in type])
+    if pa.types.is_list(type):
+        return pa.list_(_numbered(type.value_type))
+    scale = time_scale(type)
+    return type if scale is None else scale.number
 
 
 def maximum_ahead(log: Log) -> int | None:

@@ -5,8 +5,8 @@ module executes no Python code for the individual records. If every record in th
 body was read exactly to its end. If a mark is missing, or if fastavro raises an error, the batch of bodies is bisected
 until the faulty body is found.
 
-fastavro returns values in the form in which Avro stores them: instants and dates as numbers, decimals as bytes. Arrow
-then converts the values to the types of the columns.
+fastavro returns values in the form in which Avro stores them: instants and dates as numbers, texts and decimals as
+bytes, and maps as lists of entries. Arrow then converts the values to the types of the columns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,16 @@ import pyarrow.compute as pc
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import BulkReader, Kind, Misfits
+from tailrace.ingest.framed.column_values import (
+    AnyKind,
+    BulkReader,
+    Kind,
+    ListKind,
+    MapKind,
+    Misfits,
+    RecordKind,
+    UnionKind,
+)
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -34,31 +44,28 @@ _MARK = os.urandom(16)
 
 
 class AvroSchema:
-    """An Avro schema for records, and the reader for these records.
-
-    `fields` maps the names of the fields to their types.
-    """
+    """An Avro schema for records, and the reader for these records. `kind` is the kind of the records."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         """Parse the schema. Raises `UnreadableSchemaError` if no record with this schema can be read."""
-        names = dict[str, Any]()
-        stored = dict[str, Any]()
+        names, stored, storing = dict[str, Any](), dict[str, Any](), _Storing()
         try:
             parsed: Any = None
             for text in (*(text for _, text in schema.references), schema.text):
                 whole = json.loads(text)
                 parsed = fastavro.parse_schema(whole, named_schemas=names)
-                record = fastavro.parse_schema(_stored(whole), named_schemas=stored)
-            kind = _resolved(parsed, names)
-            if not isinstance(kind, dict) or kind.get("type") not in ("record", "error"):
+                record = fastavro.parse_schema(storing.stored(whole), named_schemas=stored)
+            top = _resolved(parsed, names)
+            if not isinstance(top, dict) or top.get("type") not in ("record", "error"):
                 raise UnreadableSchemaError("the schema is no record's")
-            _refuse_endless(kind, names, (), set())
-            self._names = names
-            self.fields: dict[str, Any] = {field["name"]: field["type"] for field in kind["fields"]}
-            self._record = record
+            _refuse_endless(top, names, (), set())
+            kind = _Kinds(names).of(top)
+            assert isinstance(kind, RecordKind)
+            self.kind: RecordKind = kind
+            self.stored: Any = record
             mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
             framed = {"type": "record", "name": "tailrace_framed", "fields": [
-                {"name": "body", "type": kind["name"]}, {"name": "mark", "type": mark}]}  # fmt: skip
+                {"name": "body", "type": top["name"]}, {"name": "mark", "type": mark}]}  # fmt: skip
             # The array is a field of a record, because fastavro resolves named types only within the schemas of
             # records.
             items = {"name": "all", "type": {"type": "array", "items": framed}}
@@ -68,24 +75,12 @@ class AvroSchema:
                 fastavro.schema.UnknownType) as error:  # fmt: skip
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
-    def kinds(self) -> dict[str, Kind | str]:
-        """Return the kind of each field: the field's type, together with how the field's values are to be interpreted.
-
-        If no column can hold a field's values, the dict has a description of the field for users instead of the kind.
-        """
-        return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
-
-    def inner(self, name: str) -> dict[str, Kind | str]:
-        """Return the kinds of the fields inside a field whose type is a record.
-
-        The type of the field must be a record, or a union of a record and null.
-        """
-        found = _resolved(self.fields.get(name), self._names)
-        some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
-        records = [one for one in some if isinstance(one, dict) and one.get("type") == "record"]
-        if len(records) != 1:
+    def inner(self, name: str) -> RecordKind:
+        """Return the kind of the records inside a field, which must be a record, or a union of a record and null."""
+        found = self.kind.fields.get(name)
+        if not isinstance(found, RecordKind):
             raise UnreadableSchemaError(f"the schema has no record {name!r}")
-        return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
+        return found
 
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
         """Read the fields that `raw` lists from message bodies; the values have the form in which Avro stores them.
@@ -94,7 +89,7 @@ class AvroSchema:
         returned.
         """
         reader = BulkReader(
-            partial(self._together, raw=raw), _NO_RECORD, pa.nulls(1, raw),
+            partial(self._together, raw=raw), NO_RECORD, pa.nulls(1, raw),
             lambda body, error: f"the bytes are no record of the schema: {self._reason(body, raw)}",
         )  # fmt: skip
         with no_search_for_cycles():
@@ -102,7 +97,7 @@ class AvroSchema:
         return pa.concat_arrays([pa.array([], raw), *parts]), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
-        """Read all bodies in one call of fastavro. Raises one of the errors in `_NO_RECORD` if a body is not a valid
+        """Read all bodies in one call of fastavro. Raises one of the errors in `NO_RECORD` if a body is not a valid
         record.
         """
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
@@ -118,13 +113,13 @@ class AvroSchema:
         """Return the reason why a body is not a valid record."""
         stream = io.BytesIO(body)
         try:
-            row: Any = fastavro.schemaless_reader(stream, self._record, None)
+            row: Any = fastavro.schemaless_reader(stream, self.stored, None)
             if left := len(body) - stream.tell():
                 return f"a record has {left} bytes less"
             pa.array([row], raw)
         except EOFError:
             return "they end before it does"
-        except _NO_RECORD as error:
+        except NO_RECORD as error:
             return str(error) or type(error).__name__
         raise AssertionError("a body that can be read alone can be read with others")
 
@@ -138,21 +133,19 @@ class AvroBodies:
         Raises `UnreadableSchemaError` if no record with this schema can be read.
         """
         self._schema = AvroSchema(schema)
-        self._columns = SchemaColumns.of(log, self._schema.kinds())
-        self._raw = pa.struct(list(self._columns.raw.items()))
+        self._columns = SchemaColumns.of(log, self._schema.kind)
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
         """Convert the bodies of messages to the log's columns.
 
         If a body is not a valid record, the columns are null for this body, and the reason is returned.
         """
-        values, misfits = self._schema.read(bodies, self._raw)
-        flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
-        made, unlike = self._columns.columns(flat, len(bodies))
+        records, misfits = self._schema.read(bodies, self._columns.raw)
+        made, unlike = self._columns.read(records)
         return made, {**unlike, **misfits}
 
 
-_NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
+NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
 """The errors that fastavro and Arrow raise for bytes that are not a valid record of the schema."""
 
 
@@ -163,17 +156,46 @@ def _number(number: int) -> bytes:
     return stream.getvalue()
 
 
-def _stored(schema: Any) -> Any:
-    """Return a copy of a schema without logical types, so that values are read in the form in which Avro stores
-    them.
+class _Storing:
+    """Rewrite schemas so that fastavro returns values in the form in which Avro stores them.
+
+    A rewritten schema has no logical types. Texts are bytes, which need not be valid UTF-8. A map is an array of
+    entries, and a value of a union of several types is a record with the value, so that its type is known. The values
+    of a rewritten schema are encoded as the values of the schema.
     """
-    if isinstance(schema, dict):
-        return {
-            name: _stored(value) if name in ("type", "items", "values", "fields") else value
-            for name, value in schema.items()
-            if name != "logicalType"
-        }
-    return [_stored(one) for one in schema] if isinstance(schema, list) else schema
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def stored(self, schema: Any) -> Any:
+        """Return the rewritten schema."""
+        if isinstance(schema, str):
+            return "bytes" if schema == "string" else schema
+        if isinstance(schema, list):
+            several = sum(1 for one in schema if one not in ("null", {"type": "null"})) > 1
+            rewritten = [self.stored(one) for one in schema]
+            if not several:
+                return rewritten
+            some = iter(range(len(schema)))
+            return [
+                one if one in ("null", {"type": "null"}) else self._record({f"v{next(some)}": one}) for one in rewritten
+            ]
+        if not isinstance(schema, dict):
+            return schema
+        if schema.get("type") == "map":
+            return {"type": "array", "items": self._record({"key": "bytes", "value": self.stored(schema["values"])})}
+        made: dict[str, Any] = {name: one for name, one in schema.items() if name not in ("logicalType", "default")}
+        for name in ("type", "items"):
+            if name in made:
+                made[name] = self.stored(made[name])
+        if isinstance(made.get("fields"), list):
+            made["fields"] = [self.stored(one) for one in made["fields"]]
+        return made
+
+    def _record(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        self._made += 1
+        parts = [{"name": name, "type": type} for name, type in fields.items()]
+        return {"type": "record", "name": f"tailrace_record_{self._made}", "fields": parts}
 
 
 def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
@@ -228,17 +250,38 @@ def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
     return kind == "null" or (kind == "fixed" and schema["size"] == 0)
 
 
-def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
-    """Return the kind of a field with this schema.
+class _Kinds:
+    """The kinds of the values of schemas; each named type has one kind."""
 
-    If no column can hold the field's values, the result is instead a description of the field for users.
-    """
-    if isinstance(schema, list):
-        some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
-        if len(some) > 1:
-            return "a union of several types"
-        return _kind(some[0], names) if some else kinds.NULL
-    type = schema.get("type") if isinstance(schema, dict) else schema
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+        self._records = dict[str, RecordKind]()
+
+    def of(self, schema: Any) -> AnyKind:
+        """Return the kind of values of a schema."""
+        if isinstance(schema, dict) and (told := _OF_DEBEZIUM.get(schema.get("connect.name"))) is not None:
+            return told
+        schema = _resolved(schema, self._names)
+        if isinstance(schema, list):
+            some = [one for one in schema if _resolved(one, self._names) not in ("null", {"type": "null"})]
+            if len(some) > 1:
+                return UnionKind(tuple(map(self.of, some)))
+            return self.of(some[0]) if some else kinds.NULL
+        type = schema.get("type") if isinstance(schema, dict) else schema
+        if type in ("record", "error"):
+            if schema["name"] not in self._records:
+                fields = {one["name"]: self.of(one["type"]) for one in schema["fields"]}
+                self._records[schema["name"]] = RecordKind(schema["name"], fields)
+            return self._records[schema["name"]]
+        if type == "array":
+            return ListKind(self.of(schema["items"]))
+        if type == "map":
+            return MapKind(kinds.UTF8, self.of(schema["values"]))
+        return _plain_kind(schema, str(type))
+
+
+def _plain_kind(schema: Any, type: str) -> AnyKind:
+    """Return the kind of plain values."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if isinstance(schema, dict) and (told := _OF_DEBEZIUM.get(schema.get("connect.name"))) is not None:
         return told
@@ -246,39 +289,38 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision:
             return kinds.decimal_kind(precision, scale)
-        return f"decimal({precision},{scale})"
-    if logical == "uuid" and type == "fixed":
-        return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
-    if logical in _LOGICAL:
-        stored, found = _LOGICAL[logical]
-        # Ignore a logical type whose stored type is not the expected type, as Avro's specification requires.
-        return found if type == stored else _STORED.get(str(type), str(type))
-    return _STORED.get(str(type), str(type))
+        return kinds.Unreadable(f"decimal({precision},{scale})")
+    if logical == "uuid" and type == "fixed" and schema["size"] == 16:
+        return kinds.UUID
+    # Ignore a logical type whose stored type is not the expected type, as Avro's specification requires.
+    stored, found = _LOGICAL.get(logical, ("", kinds.NULL))
+    if stored == type:
+        return found
+    return _STORED[type] if type in _STORED else kinds.Unreadable(type)
 
 
 _OF_DEBEZIUM: dict[Any, Kind] = {
     "io.debezium.time.Timestamp": kinds.MILLIS,
     "io.debezium.time.MicroTimestamp": kinds.MICROS,
     "io.debezium.time.NanoTimestamp": kinds.NANOS,
-    "io.debezium.time.ZonedTimestamp": kinds.INSTANT_TEXT,
-    "io.debezium.time.IsoTimestamp": kinds.INSTANT_TEXT,
     "io.debezium.time.Date": kinds.DATE,
-    "io.debezium.time.IsoDate": kinds.DATE_TEXT,
     "io.debezium.time.Time": kinds.TIME_MILLIS,
     "io.debezium.time.MicroTime": kinds.TIME_MICROS,
+    "io.debezium.time.NanoTime": kinds.TIME_NANOS,
+    "io.debezium.data.Json": replace(kinds.JSON, raw=pa.binary()),
 }
-"""The kind for each semantic type that Debezium names in a schema. Instants without a time zone are taken as UTC."""
+"""The kind for each semantic type of numbers and texts that Debezium names in a schema.
+
+Instants without a time zone are taken as UTC. Other times are texts, which are read as in JSON.
+"""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,
-    "double": kinds.DOUBLE, "string": kinds.STRING, "enum": kinds.STRING, "bytes": kinds.BYTES,
+    "double": kinds.DOUBLE, "string": kinds.UTF8, "enum": kinds.STRING, "bytes": kinds.BYTES, "fixed": kinds.BYTES,
 }  # fmt: skip
-_LOGICAL: dict[Any, tuple[str, Kind | str]] = {
+_LOGICAL: dict[Any, tuple[str, Kind]] = {
     "date": ("int", kinds.DATE),
     "time-millis": ("int", kinds.TIME_MILLIS),
     "time-micros": ("long", kinds.TIME_MICROS),
-    "timestamp-millis": ("long", kinds.MILLIS),
-    "timestamp-micros": ("long", kinds.MICROS),
-    "timestamp-nanos": ("long", kinds.NANOS),
-    **{f"local-timestamp-{unit}": ("long", f"local-timestamp-{unit}") for unit in ("millis", "micros", "nanos")},
+    **{one.name: ("long", one) for one in (kinds.MILLIS, kinds.MICROS, kinds.NANOS, *kinds.LOCAL.values())},
 }

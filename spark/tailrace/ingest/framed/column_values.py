@@ -1,23 +1,29 @@
-"""Convert the values of a schema's fields to values of a log's columns, without losing information.
+"""Convert plain values of a schema's fields to the types of a log's columns, without losing information.
 
 The *kind* of a field is the field's Avro or Protobuf type, together with how the field's values are to be interpreted
 (for example, an integer as a timestamp). If a column can hold only some values of a kind, each value is checked. For
-example, a `long` is converted to a `double` only if no digit is lost.
+example, a `long` is converted to a `double` only if no digit is lost. Texts and numbers that represent instants have
+the same meaning as in JSON (`ingest.plain_values`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.ingest.column_types import CLOCK, ZONE, column_type
+from tailrace.ingest.column_types import column_type
+from tailrace.ingest.plain_columns import Mask
+from tailrace.ingest.plain_values import PlainValues
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.log import UNITS
+from tailrace.model.logs.shapes import AS_TEXT, Plain
 
 Misfits: TypeAlias = dict[int, str]
 """A mapping from the index of a record in its batch to the reason why the record does not fit."""
@@ -89,50 +95,236 @@ class BulkReader(Generic[T]):
         return first + self.read_in_halves(values.slice(half), misfits, start + half)
 
 
-def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
-    """Convert a field's raw values to a column of type `type`.
+@dataclass(frozen=True)
+class Kind:
+    """The kind of plain values: a readable name, and the Arrow type of raw values.
 
-    Values that do not fit become null and are returned as misfits. `name` is the column's name and `declared` is its
-    declared type; both occur in the reasons of the misfits.
+    `unit` is the unit of instants and times of a day. `parts` are the precision and the scale of a decimal. `digits` is
+    the maximum number of decimal digits of a whole number. `symbols` are the names of an enum's values.
     """
+
+    name: str
+    raw: pa.DataType
+    unit: str | None = None
+    parts: tuple[int, int] | None = None
+    digits: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.parts is None else f"{self.name}({self.parts[0]},{self.parts[1]})"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """The kind of values that no column can hold, with a description for users."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ListKind:
+    """The kind of lists."""
+
+    element: AnyKind
+
+    def __str__(self) -> str:
+        return "a list"
+
+
+@dataclass(frozen=True)
+class MapKind:
+    """The kind of maps. A raw map is the list of its entries, and `key` is the kind of the keys."""
+
+    key: Kind
+    value: AnyKind
+
+    def __str__(self) -> str:
+        return "a map"
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """The kind of records: the full name of the type, and the kinds of the fields, by name.
+
+    If `sparse` is True, a null field is a field that the record does not have.
+    """
+
+    name: str
+    fields: Mapping[str, AnyKind]
+    sparse: bool = False
+
+    def __str__(self) -> str:
+        return "a record"
+
+
+@dataclass(frozen=True)
+class UnionKind:
+    """The kind of values that have one of several types.
+
+    A raw value is a struct with the fields `v0`, `v1` and so on, of which only the value's own type has a value.
+    """
+
+    branches: tuple[AnyKind, ...]
+
+    def __str__(self) -> str:
+        return "a union of several types"
+
+
+AnyKind: TypeAlias = "Kind | Unreadable | ListKind | MapKind | RecordKind | UnionKind"
+
+NULL = Kind("null", pa.null())
+BOOLEAN = Kind("boolean", pa.bool_())
+INT = Kind("int", pa.int32(), digits=10)
+LONG = Kind("long", pa.int64(), digits=19)
+UNSIGNED_INT = Kind("uint32", pa.uint32(), digits=10)
+UNSIGNED_LONG = Kind("uint64", pa.uint64(), digits=20)
+FLOAT = Kind("float", pa.float32())
+DOUBLE = Kind("double", pa.float64())
+STRING = Kind("string", pa.string())
+UTF8 = replace(STRING, raw=pa.binary())
+"""The kind of texts of which it is not known whether they are valid UTF-8."""
+
+BYTES = Kind("bytes", pa.binary())
+UUID = Kind("uuid", pa.binary(16))
+DATE = Kind("date", pa.int32(), unit="days")
+MILLIS = Kind("timestamp-millis", pa.int64(), unit="milliseconds")
+MICROS = Kind("timestamp-micros", pa.int64(), unit="microseconds")
+NANOS = Kind("timestamp-nanos", pa.int64(), unit="nanoseconds")
+TIME_MILLIS = Kind("time-millis", pa.int32(), unit="milliseconds")
+TIME_MICROS = Kind("time-micros", pa.int64(), unit="microseconds")
+TIME_NANOS = Kind("time-nanos", pa.int64(), unit="nanoseconds")
+LOCAL: Mapping[str, Kind] = MappingProxyType(
+    {one.name: replace(one, name=f"local-{one.name}") for one in (MILLIS, MICROS, NANOS)}
+)
+"""The kinds of times without a time zone; they are times in the time zone of the log."""
+
+JSON = Kind("json", pa.string())
+"""The kind of texts that are JSON themselves."""
+
+_WHOLE = (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
+
+
+def decimal_kind(precision: int, scale: int) -> Kind:
+    """Return the kind of decimals whose unscaled value is stored as bytes, as in Avro."""
+    return Kind("decimal", pa.binary(), parts=(precision, scale))
+
+
+def can_hold(kind: Kind, shape: Plain) -> bool:
+    """Return True if a column can hold at least some values of this kind."""
     if kind == NULL:
-        return pa.nulls(len(values), type), {}
-    reader = BulkReader(
-        partial(kind.convert, kind=kind, type=type), (pa.ArrowInvalid, ValueError), pa.nulls(1, type),
-        lambda value, error: f"{name} = {str(value)[:100]} is not a {declared}",
-    )  # fmt: skip
-    misfits = Misfits()
-    return pa.concat_arrays([pa.array([], type), *reader.read_in_halves(values, misfits)]), misfits
+        return True
+    times = shape.type in ("timestamp", "date", "time")
+    if times and kind.name == "string":
+        return shape.form not in UNITS
+    if times and kind in _WHOLE:
+        return shape.form in UNITS
+    if kind.name in column_type(shape.type).kinds:
+        return True
+    parts = decimal_parts(shape.type)
+    if parts is None:
+        return False
+    whole = parts[0] - parts[1]
+    if kind.parts is not None:
+        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
+    return kind.name in ("string", "float", "double") or (kind.digits is not None and whole >= kind.digits)
 
 
-def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(type) and pa.types.is_integer(kind.raw):
+def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+    """Convert raw values of a kind that the column can hold; return the values, and a mask of the misfits.
+
+    The value of a misfit is of no meaning. An instant or a date may be outside the range that tables can store.
+    """
+    type, fits = column_type(shape.type).arrow, np.zeros(len(values), np.bool_)
+    match kind.name:
+        case "null":
+            return pa.nulls(len(values), type), fits
+        case "int" | "long" | "uint32" | "uint64":
+            return _whole(plain, values, kind, shape)
+        case "float" | "double":
+            return _floating(plain, values, shape)
+        case "decimal":
+            return _decimals(values, kind, type)
+        case "uuid":
+            return _uuids(values), fits
+        case "date" | "timestamp-millis" | "timestamp-micros" | "timestamp-nanos":
+            return plain.of_numbers(replace(shape, form=kind.unit), values)
+        case "local-timestamp-millis" | "local-timestamp-micros" | "local-timestamp-nanos":
+            return plain.of_local_times(replace(shape, form=kind.unit), values)
+        case "time-millis" | "time-micros" | "time-nanos":
+            return _times(plain, values, kind, shape)
+        case "string" | "bytes" | "json" if shape.type != "binary":
+            texts, bad = as_texts(values)
+            if shape.type == "string":
+                return texts, bad
+            made, odd = plain.of_texts(
+                Plain(shape.type, shape.form or AS_TEXT) if decimal_parts(shape.type) else shape, texts
+            )
+            return made, bad | odd
+    return values.cast(type), fits
+
+
+def as_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
+    """Convert bytes to texts; return the texts, and a mask of the values that are not UTF-8."""
+    bad = np.zeros(len(values), np.bool_)
+    try:
+        return values.cast(pa.string()), bad
+    except pa.ArrowInvalid:
+        texts = list[str | None]()
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                texts.append(None if value is None else value.decode())
+            except UnicodeDecodeError:
+                texts.append(None)
+                bad[place] = True
+        return pa.array(texts, pa.string()), bad
+
+
+def _whole(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+    """Convert whole numbers to numbers, or to instants in the unit that the log declares."""
+    type, bad = column_type(shape.type).arrow, np.zeros(len(values), np.bool_)
+    if kind is UNSIGNED_LONG and not pa.types.is_floating(type) and not pa.types.is_decimal(type):
+        bad = pc.fill_null(pc.greater(values, pa.scalar(2**63 - 1, values.type)), False).to_numpy(zero_copy_only=False)
+        values = _without(values, bad).cast(pa.int64())
+    if shape.form in UNITS:
+        made, odd = plain.of_numbers(shape, values)
+        return made, bad | odd
+    if pa.types.is_floating(type):
+        most = pa.scalar(2**53, values.type) if values.type.bit_width == 64 else None
+        if most is not None:
+            outside = pc.greater(values, most)
+            if pa.types.is_signed_integer(values.type):
+                outside = pc.or_(outside, pc.less(values, pa.scalar(-(2**53), values.type)))
+            bad = pc.fill_null(outside, False).to_numpy(zero_copy_only=False)
+        return values.cast(pa.float64(), safe=False).cast(type, safe=False), bad
+    if pa.types.is_decimal(type):
         # Cast in two steps, because Arrow first requires a decimal type with enough digits for every value of the
         # integer type, even if all values are smaller.
-        return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type)
-    return values.cast(type)
+        return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type), bad
+    return values.cast(type), bad
 
 
-def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    return pc.multiply_checked(values, 10**6 if kind is SECONDS else 1000).cast(type)
+def _floating(plain: PlainValues, values: pa.Array, shape: Plain) -> tuple[pa.Array, Mask]:
+    type = column_type(shape.type).arrow
+    if pa.types.is_decimal(type):
+        # The shortest text that has the same value: 12.99 is 12.99, although no double is exactly 12.99.
+        finite = pc.fill_null(pc.is_finite(values), True).to_numpy(zero_copy_only=False)
+        made, bad = plain.of_texts(Plain(shape.type, AS_TEXT), _without(values, ~finite).cast(pa.string()))
+        return made, bad | ~finite
+    made = values.cast(type, safe=False)
+    lost = pc.and_(pc.is_inf(made), pc.is_finite(values))
+    return made, pc.fill_null(lost, False).to_numpy(zero_copy_only=False)
 
 
-def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    # Round nanoseconds down to microseconds, as everywhere in Tailrace. Arrow's own division would round towards zero.
-    whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
-    return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
+def _times(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+    made, bad = plain.of_numbers(Plain("time", kind.unit), values)
+    if shape.type == "string" and kind is TIME_MILLIS:
+        made = pc.utf8_slice_codeunits(made, 0, len("00:00:00.000"))
+    return made, bad
 
 
-def _times(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    unit, day = ("ms", 86_400_000) if kind is TIME_MILLIS else ("us", 86_400_000_000)
-    within = pc.and_(pc.greater_equal(values, 0), pc.less(values, day))
-    if not pc.all(within, min_count=0).as_py():
-        raise ValueError("a time of the day")
-    of_day = pa.time32 if unit == "ms" else pa.time64
-    return values.cast(of_day(unit)).cast(type)
-
-
-def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+def _uuids(values: pa.Array) -> pa.Array:
     filled = values.cast(pa.binary()).fill_null(bytes(16))
     digits = b"".join(filled.to_pylist()).hex()
     whole = pa.array([digits[start : start + 32] for start in range(0, len(digits), 32)], pa.string())
@@ -141,14 +333,14 @@ def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     return pc.if_else(values.is_valid(), text, pa.scalar(None, pa.string()))
 
 
-def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> tuple[pa.Array, Mask]:
     """Convert unscaled values, which are bytes in big-endian two's complement, to 128-bit decimals."""
     assert kind.parts is not None
     precision, scale = kind.parts
-    filled = values.fill_null(b"\0")
+    lengths = pc.fill_null(pc.binary_length(values), 1).to_numpy(zero_copy_only=False)
+    bad = (lengths > 16) | (lengths < 1)
+    filled = _without(values, bad).fill_null(b"\0")
     lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
-    if len(lengths) and (lengths.max() > 16 or lengths.min() < 1):
-        raise ValueError("more digits than a decimal has")
     data = np.frombuffer(b"".join(filled.to_pylist()), np.uint8)
     starts = np.cumsum(lengths) - lengths
     wide = np.zeros((len(lengths), 16), np.uint8)
@@ -160,107 +352,13 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     little = np.ascontiguousarray(wide[:, ::-1])
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [None, pa.py_buffer(little.tobytes())])
     # Refuse a value with more digits than the schema allows, even if it would fit the column.
-    made.validate(full=True)
-    made.cast(pa.decimal128(precision, scale))
-    return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type)).cast(type)
+    most = pa.scalar(Decimal((0, (9,) * precision, -scale)), made.type)
+    outside = pc.or_(pc.greater(made, most), pc.less(made, pc.negate(most)))
+    bad |= outside.to_numpy(zero_copy_only=False)
+    there = pa.array(~bad & values.is_valid().to_numpy(zero_copy_only=False))
+    return pc.if_else(there, made, pa.scalar(None, made.type)).cast(type), bad
 
 
-def _decimal_texts(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    if not pa.types.is_decimal(type):
-        return values.cast(type)
-    _require(values, r"^-?[0-9]+(\.[0-9]+)?$")
-    return values.cast(type)
-
-
-def _instants_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    if pa.types.is_string(type):
-        return values
-    _require(values, f"^{_DAY}[T ]{CLOCK}{ZONE}?$")
-    zoned = pc.match_substring_regex(values, f"{ZONE}$")
-    return pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", "")).cast(type)
-
-
-def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    _require(values, f"^{_DAY}$")
-    return values.cast(type)
-
-
-def _require(values: pa.Array, pattern: str) -> None:
-    """Raise `ValueError` if one of the texts does not match the pattern."""
-    if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
-        raise ValueError(pattern)
-
-
-_DAY = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The kind of a field's values: a readable name, and the Arrow type of raw values.
-
-    `convert` converts raw values to a column's type. `parts` are the precision and the scale of a decimal. `spells` is
-    true for a text field if the format has no decimals; the field's texts may then represent decimals. `digits` is the
-    maximum number of decimal digits of a whole number.
-    """
-
-    name: str
-    raw: pa.DataType
-    convert: Callable[..., pa.Array] = _cast
-    parts: tuple[int, int] | None = None
-    spells: bool = False
-    digits: int | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.parts is None else f"{self.name}({self.parts[0]},{self.parts[1]})"
-
-
-NULL = Kind("null", pa.null())
-BOOLEAN = Kind("boolean", pa.bool_())
-INT = Kind("int", pa.int32(), digits=10)
-LONG = Kind("long", pa.int64(), digits=19)
-UNSIGNED_INT = Kind("uint32", pa.uint32(), digits=10)
-UNSIGNED_LONG = Kind("uint64", pa.uint64(), digits=20)
-FLOAT = Kind("float", pa.float32())
-DOUBLE = Kind("double", pa.float64())
-STRING = Kind("string", pa.string())
-BYTES = Kind("bytes", pa.binary())
-UUID = Kind("uuid", pa.binary(16), _uuids)
-DATE = Kind("date", pa.int32())
-SECONDS = Kind("timestamp-seconds", pa.int64(), _micros)
-MILLIS = Kind("timestamp-millis", pa.int64(), _micros)
-MICROS = Kind("timestamp-micros", pa.int64())
-NANOS = Kind("timestamp-nanos", pa.int64(), _from_nanos)
-TIME_MILLIS = Kind("time-millis", pa.int32(), _times)
-TIME_MICROS = Kind("time-micros", pa.int64(), _times)
-TEXT = Kind("string", pa.string(), _decimal_texts, spells=True)
-INSTANT_TEXT = Kind("text of an instant", pa.string(), _instants_of_text)
-DATE_TEXT = Kind("text of a date", pa.string(), _dates_of_text)
-
-INSTANTS: Mapping[str, Kind] = {
-    "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
-}  # fmt: skip
-"""The kind of whole numbers that represent instants, for each unit that a log may declare (`instants=`)."""
-
-
-def as_instants(kind: Kind, unit: str | None) -> Kind:
-    """Return the kind for a timestamp column. Whole numbers are taken as instants in the unit that the log declares."""
-    whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
-    return INSTANTS[unit] if whole and unit is not None else kind
-
-
-def decimal_kind(precision: int, scale: int) -> Kind:
-    """Return the kind of decimals whose unscaled value is stored as bytes, as in Avro."""
-    return Kind("decimal", pa.binary(), _decimals, (precision, scale))
-
-
-def can_hold(kind: Kind, declared: str) -> bool:
-    """Return True if a column of the declared type can hold at least some values of this kind."""
-    if kind == NULL or kind.name in column_type(declared).kinds:
-        return True
-    parts = decimal_parts(declared)
-    if parts is None:
-        return False
-    whole = parts[0] - parts[1]
-    if kind.parts is not None:
-        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
-    return kind.spells or (kind.digits is not None and whole >= kind.digits)
+def _without(values: pa.Array, bad: Mask) -> pa.Array:
+    """Replace some values by null."""
+    return pc.if_else(pa.array(~bad), values, pa.scalar(None, values.type)) if bad.any() else values

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -27,24 +26,16 @@ from pyspark.sql.types import StructType
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_types import INSTANTS
 from tailrace.ingest.framed.avro_bodies import AvroBodies, AvroSchema
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
 from tailrace.ingest.framed.column_values import Misfits, without_head
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compile_schema, message_fields
-from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.framed.schema_columns import UnreadableSchemaError, nulls_of
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
 from tailrace.ingest.json_reader import LINES
 from tailrace.ingest.parsing import own_batch, raw_messages
-from tailrace.ingest.plain_columns import (
-    TimeCheck,
-    fit_mask,
-    maximum_ahead,
-    other_time_checks,
-    own_time_checks,
-    schema_of,
-)
-from tailrace.model.logs.json_records import too_far_ahead
+from tailrace.ingest.plain_columns import as_numbers, fit_mask, schema_of
+from tailrace.model.logs.json_records import time_fault
 from tailrace.model.logs.log import SIGN, Log, too_large
 
 HEAD = 5
@@ -105,7 +96,7 @@ class FramedMessages:
         lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
         if self.log.signed:
             lines = blank.without(lines, "_bytes IS NULL")
-        return lines.mapInArrow(over_batches(_reading(self.log, self._found(messages))), self._schema)
+        return lines.mapInArrow(over_batches(messages_reader(self.log, self._found(messages))), self._schema)
 
     def nothing(self, spark: SparkSession) -> DataFrame:
         """Return a frame without records, with the columns that the frames of the method `frame` have."""
@@ -145,7 +136,7 @@ def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
         return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
     with suppress(UnreadableSchemaError):
         avro = AvroSchema(schema.registered)
-        return [list(avro.inner(SIDES[1]) if log.signed else avro.fields)]
+        return [list((avro.inner(SIDES[1]) if log.signed else avro.kind).fields)]
     return []
 
 
@@ -159,7 +150,7 @@ def _compiled(schema: RegisteredSchema, messages: str) -> ReadableSchema:
         return replace(made, unreadable=str(error))
 
 
-def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def messages_reader(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark's workers apply to the record batches of a partition."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -240,8 +231,9 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
             misfits.setdefault(int(places[number]), f"{side}: {table['_error'][int(number)].as_py()}")
         sides.append((table, pa.array(places, pa.int64())))
     wrong = pa.array(sorted(misfits), pa.int64())
-    nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
-    rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
+    rejected = _judged(
+        log, nulls_of(log, len(wrong)), lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)}
+    )
     # If one row of a message does not fit the log, the message is rejected as a whole. So the other row of the message
     # is removed.
     rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
@@ -250,7 +242,7 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
 
 def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
     """Reject all of these messages for the same reason, without reading them; return one row for each message."""
-    columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
+    columns, misfits = nulls_of(log, len(lines)), Misfits()
     for place, value in enumerate(lines["_bytes"].to_pylist()):
         misfits[place] = "there is no value" if value is None else reason
     return _judged(log, columns, lines, misfits)
@@ -273,53 +265,23 @@ def _judged(
     if not misfits and pc.all(fits, min_count=0).as_py():
         return table
     lacking = [place for place in np.flatnonzero(~fits.to_numpy()) if place not in misfits]
-    said = misfits | {int(place): _lack(log, table, int(place)) for place in lacking}
+    said = misfits | {int(place): _time_fault(log, table, int(place)) for place in lacking}
     errors = pa.array([said.get(place) for place in range(rows)], pa.string())
     raw = pc.if_else(errors.is_valid(), _one_chunk(lines["_bytes"]), pa.scalar(None, pa.binary()))
-    for name, column in (("_error", errors), ("_raw", raw)):
-        table = table.set_column(schema.names.index(name), schema.field(name), column)
-    return table
+    # A rejected record has no values, as some of its values may be none that tables can store.
+    kept = pc.if_else(errors.is_valid(), pa.scalar(None, pa.int64()), pa.arange(0, rows))
+    values = {name: column.take(kept) for name, column in columns.items()}
+    made = {**made, **values, "_error": errors, "_raw": raw}
+    return pa.table([made[name] for name in schema.names], schema=schema)
 
 
-def _lack(log: Log, table: pa.Table, place: int) -> str:
+def _time_fault(log: Log, table: pa.Table, place: int) -> str:
     """Return the reason why a record does not fit the log although each of its values has the declared type."""
-
-    def told(checks: Iterable[TimeCheck]) -> str | None:
-        for check in checks:
-            given = table[check.column][place].cast(check.scale.number).as_py()
-            if given is None and check.missing is not None:
-                return check.missing
-            if given is not None and not check.first <= given <= check.last:
-                shown = _shown(given) if check.scale is INSTANTS else f"{given} days since 1970"
-                return f"{check.named} = {shown}{check.outside}"
-        return None
-
-    if (reason := told(own_time_checks(log))) is not None:
-        return reason
-    at, arrived = (table[name][place].cast(pa.int64()).as_py() for name in (log.event_time, "_arrival"))
-    bound = maximum_ahead(log)
-    if bound is not None and arrived is not None and at - arrived > bound:
-        return f"the event time {log.event_time} = {_shown(at)}{too_far_ahead(bound)}{_shown(arrived)}"
-    for column, reason in log.never_missing.items():
-        if not table[column][place].is_valid:
-            return reason
-    if (reason := told(other_time_checks(log))) is not None:
-        return reason
-    raise AssertionError("a record that fits lacks nothing")
-
-
-def _shown(micros: int) -> str:
-    """Return an instant as text in Spark's format; if Python's calendar does not contain the instant, return a number.
-
-    >>> _shown(253370764800000000), _shown(-500000), _shown(10**18)
-    ('9999-01-01 00:00:00', '1969-12-31 23:59:59.5', '1000000000000000000 µs since 1970')
-    """
-    try:
-        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    except OverflowError:
-        return f"{micros} µs since 1970"
-    text = at.replace(tzinfo=None).isoformat(" ")
-    return text.rstrip("0") if "." in text else text
+    row = table.slice(place, 1)
+    values = {name: as_numbers(row[name]).to_pylist()[0] for name in log.columns}
+    reason = time_fault(log, values, row["_arrival"].cast(pa.int64()).to_pylist()[0])
+    assert reason is not None, "a record that fits lacks nothing"
+    return reason
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,39 @@ body is not a valid message, the batch of bodies is bisected until that body is 
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter, methodcaller
+from itertools import accumulate, chain
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import BulkReader, Kind, Misfits, without_head
-from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.framed.column_values import (
+    AnyKind,
+    BulkReader,
+    Kind,
+    ListKind,
+    MapKind,
+    Misfits,
+    RecordKind,
+    without_head,
+)
+from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError, nulls_of
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
@@ -95,7 +106,6 @@ class ProtobufBodies:
         If a body is not a valid message, the columns are null for this body, and the reason is returned.
         """
         parts, misfits = list[tuple[pa.Array, dict[str, pa.Array]]](), Misfits()
-        nowhere = SchemaColumns(self._log, {}, {})
         for path, places, rest in self._by_type(bodies, misfits):
             found = self._type(path)
             if isinstance(found, str):
@@ -110,7 +120,7 @@ class ProtobufBodies:
         # are null.
         places = pa.concat_arrays([pa.array([], pa.int64()), *(places for places, _ in parts)])
         order = pc.index_in(pa.array(range(len(bodies)), pa.int64()), value_set=places)
-        made, _ = nowhere.columns({}, 0)
+        made = nulls_of(self._log, 0)
         for name, nothing in made.items():
             made[name] = pa.concat_arrays([nothing, *(columns[name] for _, columns in parts)]).take(order)
         return made, misfits
@@ -164,105 +174,158 @@ class _MessageType:
     """A reader for messages of one message type."""
 
     def __init__(self, log: Log, pool: DescriptorPool, name: str) -> None:
-        descriptor = pool.FindMessageTypeByName(name)
-        self._class = GetMessageClass(descriptor)
-        fields: Mapping[str, FieldDescriptor] = {field.name: field for field in descriptor.fields}
-        self._columns = SchemaColumns.of(log, {name: _kind(field) for name, field in fields.items()})
-        self._fields = {name: _Field(fields[name], kind) for name, kind in self._kinds.items()}
-
-    @property
-    def _kinds(self) -> dict[str, Kind]:
-        return {self._columns.fields[column]: kind for column, kind in self._columns.kinds.items()}
+        self._descriptor = pool.FindMessageTypeByName(name)
+        self._class = GetMessageClass(self._descriptor)
+        self._columns = SchemaColumns.of(log, _record_kind(self._descriptor))
+        self._raw = self._columns.raw
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        nothing = {name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}
         reader = BulkReader(
-            self._values, _NO_MESSAGE, nothing, lambda body, error: f"the bytes are no message of the schema: {error}"
-        )
+            self._together, _NO_MESSAGE, pa.nulls(1, self._raw),
+            lambda body, error: f"the bytes are no message of the schema: {error}",
+        )  # fmt: skip
         with no_search_for_cycles():
             parts, misfits = reader.read_in_batches(bodies)
-        values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
-                  for name, kind in self._kinds.items()}  # fmt: skip
-        made, unlike = self._columns.columns(values, len(bodies))
+        made, unlike = self._columns.read(pa.concat_arrays([pa.array([], self._raw), *parts]))
         return made, {**unlike, **misfits}
 
-    def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
-        """Read the fields of message bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a valid
-        message.
-        """
+    def _together(self, bodies: pa.Array) -> pa.StructArray:
+        """Read message bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a valid message."""
         messages = list(map(self._class.FromString, bodies.to_pylist()))
-        return {name: field.values(messages) for name, field in self._fields.items()}
+        return _structs(self._descriptor, messages, self._raw, None)
 
 
 _NO_MESSAGE = (DecodeError, ValueError, OverflowError, pa.ArrowException)
 """The errors that protobuf and Arrow raise for bytes that are not a valid message of the type."""
 
 
+def _structs(
+    descriptor: Descriptor, messages: Sequence[Any], raw: pa.StructType, there: pa.Array | None
+) -> pa.StructArray:
+    """Read fields of messages. The result is null for the messages that are not `there`."""
+    fields = [_field(descriptor.fields_by_name[one.name], messages, one.type) for one in raw]
+    nothing = pa.repeat(False, len(messages)) if there is None else pc.invert(there)
+    return pa.StructArray.from_arrays(fields, fields=list(raw), mask=nothing)
+
+
+def _field(field: FieldDescriptor, messages: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Read a field of messages. The value is null if a message lacks the field and the schema has no default."""
+    values = list(map(attrgetter(field.name), messages))
+    if not field.is_repeated:
+        there = None
+        if field.has_presence and not field.has_default_value:
+            there = pa.array(list(map(methodcaller("HasField", field.name), messages)), pa.bool_())
+        return _values(field, values, type, there)
+    ends = pa.array([0, *accumulate(map(len, values))], pa.int32())
+    entry = _entry(field)
+    if entry is None:
+        return pa.ListArray.from_arrays(ends, _values(field, list(chain.from_iterable(values)), type.value_type, None))
+    pairs = list(chain.from_iterable(map(methodcaller("items"), values)))
+    made = [
+        _values(entry.fields_by_name[part.name], list(map(itemgetter(number), pairs)), part.type, None)
+        for number, part in enumerate(type.value_type)
+    ]
+    return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(made, fields=list(type.value_type)))
+
+
+def _values(field: FieldDescriptor, values: Sequence[Any], type: pa.DataType, there: pa.Array | None) -> pa.Array:
+    """Convert values of a field, which are not lists; a value is null if it is not `there`."""
+    message = field.message_type
+    if message is None:
+        found = pa.array(_named(field, values) if field.enum_type is not None else values, _KINDS[field.type].raw)
+    elif message.full_name == _TIMESTAMP:
+        found = _instants(field.name, values)
+    elif message.full_name in _OF_JSON:
+        shown = [None if there is not None and not there[n].as_py() else value for n, value in enumerate(values)]
+        return pa.array([None if one is None else _json(one) for one in shown], type)
+    elif _is_wrapper(message):
+        inner = message.fields_by_name["value"]
+        found = _values(inner, list(map(attrgetter("value"), values)), type, None)
+    else:
+        assert isinstance(type, pa.StructType)
+        return _structs(message, values, type, there)
+    # The keys of a map may be numbers, but the keys of a column are texts.
+    found = found.cast(type)
+    return found if there is None else pc.if_else(there, found, pa.scalar(None, type))
+
+
+def _json(message: Any) -> str:
+    return json.dumps(MessageToDict(message), ensure_ascii=False, separators=(",", ":"))
+
+
+def _instants(name: str, messages: Sequence[Any]) -> pa.Array:
+    seconds = pa.array(list(map(attrgetter("seconds"), messages)), pa.int64())
+    nanos = pa.array(list(map(attrgetter("nanos"), messages)), pa.int64())
+    if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
+        raise ValueError(f"the nanoseconds of {name} are not below a second")
+    # Round down to microseconds. In Protobuf, the nanoseconds are always added to the seconds, even before 1970.
+    return pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
+
+
+def _named(field: FieldDescriptor, numbers: Sequence[int]) -> list[str]:
+    """Return the names for numbers of an enum. Raises `ValueError` if the schema has no name for a number."""
+    names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+    try:
+        return list(map(names.__getitem__, numbers))
+    except KeyError as error:
+        raise ValueError(f"{field.name} = {error} is no value of {field.enum_type.name}") from None
+
+
 @dataclass(frozen=True)
-class _Field:
-    """A field of a message type; its values are read from many messages at once."""
+class _FieldKinds(Mapping[str, AnyKind]):
+    """The kinds of a message type's fields. A kind is found when it is asked for, as a type may contain itself."""
 
-    field: FieldDescriptor
-    kind: Kind
+    descriptor: Descriptor
 
-    def values(self, messages: list[Any]) -> pa.Array:
-        """Return the field's raw value for each message.
+    def __getitem__(self, name: str) -> AnyKind:
+        return _kind(self.descriptor.fields_by_name[name])
 
-        The value is null if a message lacks the field and the schema has no default.
-        """
-        name = self.field.name
-        wrapped = self.field.message_type
-        if wrapped is not None and wrapped.full_name == _TIMESTAMP:
-            seconds = pa.array(list(map(attrgetter(f"{name}.seconds"), messages)), pa.int64())
-            nanos = pa.array(list(map(attrgetter(f"{name}.nanos"), messages)), pa.int64())
-            if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
-                raise ValueError(f"the nanoseconds of {name} are not below a second")
-            # Round down to microseconds. In Protobuf, the nanoseconds are always added to the seconds, even before
-            # 1970.
-            found = pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
-        else:
-            read = list(map(attrgetter(name if wrapped is None else f"{name}.value"), messages))
-            found = pa.array(self._named(read) if self.field.enum_type is not None else read, self.kind.raw)
-        if not self._may_lack:
-            return found
-        there = pa.array(list(map(methodcaller("HasField", name), messages)), pa.bool_())
-        return pc.if_else(there, found, pa.scalar(None, self.kind.raw))
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in self.descriptor.fields)
 
-    @cached_property
-    def _may_lack(self) -> bool:
-        return self.field.has_presence and not self.field.has_default_value
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        return {number: value.name for number, value in self.field.enum_type.values_by_number.items()}
-
-    def _named(self, numbers: list[int]) -> list[str]:
-        """Return the names for numbers of an enum. Raises `ValueError` if the schema has no name for a number."""
-        try:
-            return list(map(self._names.__getitem__, numbers))
-        except KeyError as error:
-            raise ValueError(f"{self.field.name} = {error} is no value of {self.field.enum_type.name}") from None
+    def __len__(self) -> int:
+        return len(self.descriptor.fields)
 
 
-def _kind(field: FieldDescriptor) -> Kind | str:
-    """Return the kind of a field.
+def _record_kind(descriptor: Descriptor) -> RecordKind:
+    return RecordKind(descriptor.full_name, _FieldKinds(descriptor), sparse=True)
 
-    If no column can hold the field's values, the result is instead a description of the field for users.
-    """
-    if field.is_repeated:
-        return "a list or a map"
-    if field.message_type is None:
+
+def _kind(field: FieldDescriptor) -> AnyKind:
+    """Return the kind of a field."""
+    if not field.is_repeated:
+        return _single_kind(field)
+    entry = _entry(field)
+    if entry is None:
+        return ListKind(_single_kind(field))
+    return MapKind(kinds.STRING, _single_kind(entry.fields_by_name["value"]))
+
+
+def _single_kind(field: FieldDescriptor) -> AnyKind:
+    """Return the kind of a field's values, which are not lists."""
+    message = field.message_type
+    if message is None:
         return _KINDS[field.type]
-    name = field.message_type.full_name
-    if name == _TIMESTAMP:
+    if message.full_name == _TIMESTAMP:
         return kinds.MICROS
-    if (
-        name.startswith("google.protobuf.")
-        and name.endswith("Value")
-        and list(field.message_type.fields_by_name) == ["value"]
-    ):
-        return _kind(field.message_type.fields_by_name["value"])
-    return f"a message of type {name}"
+    if message.full_name in _OF_JSON:
+        return kinds.JSON
+    return _single_kind(message.fields_by_name["value"]) if _is_wrapper(message) else _record_kind(message)
+
+
+def _entry(field: FieldDescriptor) -> Descriptor | None:
+    """Return the message type of a map's entries, or None if the field is not a map."""
+    message = field.message_type
+    return message if message is not None and message.GetOptions().map_entry else None
+
+
+def _is_wrapper(message: Descriptor) -> bool:
+    """Return True for a message type with a single value, such as `google.protobuf.Int64Value`."""
+    return (
+        message.full_name.startswith("google.protobuf.")
+        and message.full_name.endswith("Value")
+        and list(message.fields_by_name) == ["value"]
+    )
 
 
 def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
@@ -300,6 +363,9 @@ _DEEPEST = 100
 
 _NO_INDEXES = "the bytes do not begin with the place of a message type"
 _TIMESTAMP = "google.protobuf.Timestamp"
+_OF_JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
+"""The message types that represent any JSON."""
+
 _KINDS: Mapping[int, Kind] = {
     **dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32),
                     kinds.INT),
@@ -310,7 +376,7 @@ _KINDS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_FLOAT: kinds.FLOAT,
     FieldDescriptor.TYPE_DOUBLE: kinds.DOUBLE,
     FieldDescriptor.TYPE_BOOL: kinds.BOOLEAN,
-    FieldDescriptor.TYPE_STRING: kinds.TEXT,
+    FieldDescriptor.TYPE_STRING: kinds.STRING,
     FieldDescriptor.TYPE_BYTES: kinds.BYTES,
     FieldDescriptor.TYPE_ENUM: kinds.STRING,
     # Groups are obsolete: a current schema has no fields of this kind.

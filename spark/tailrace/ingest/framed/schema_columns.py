@@ -1,19 +1,47 @@
-"""Match the fields of a registered schema with a log's columns, by the columns' names and aliases.
+"""Match the fields of a schema with a log's columns, and convert the values of the fields.
 
-If the schema has no field for a column, the column is null. A column that is missing in a line of JSON is null, too.
-All mismatches are found together, before any record is read.
+A column is taken from its place (`Log.fields`), or from a field with one of the column's aliases. If the schema has no
+such field, the column is null. A column that is missing in a line of JSON is null, too. All mismatches are found
+together, before any record is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, as_instants, can_hold
-from tailrace.ingest.plain_columns import schema_of
+from tailrace.ingest.column_types import column_type
+from tailrace.ingest.framed.column_values import (
+    NULL,
+    AnyKind,
+    Kind,
+    ListKind,
+    MapKind,
+    Misfits,
+    RecordKind,
+    UnionKind,
+    as_texts,
+    can_hold,
+    plain_values,
+)
+from tailrace.ingest.framed.json_texts import NoJsonError, json_text
+from tailrace.ingest.plain_columns import Mask, schema_of
+from tailrace.ingest.plain_values import PlainValues
+from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, excerpt, key_twice, too_many
 from tailrace.model.logs.log import Log
+from tailrace.model.logs.shapes import Field, Listed, Mapped, Path, Plain, Shape, type_of
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+LEAVES = 10_000
+"""The maximum number of plain values for which a schema may have fields, counted at each place of a nested type."""
 
 
 class UnreadableSchemaError(Exception):
@@ -22,60 +50,409 @@ class UnreadableSchemaError(Exception):
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The schema fields from which a log's columns are read, and the kinds of these fields."""
+    """The columns of a log, read from records with one schema."""
 
     log: Log
-    fields: Mapping[str, str]
-    kinds: Mapping[str, Kind]
+    _root: _Object
+    _plain: PlainValues
+    _rest: RecordKind | None
 
     @classmethod
-    def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
-        """Match the log's columns with the fields `there`, a mapping from field name to kind.
-
-        If no column can hold a field's values, the mapping has a description for users instead of the field's kind.
+    def of(cls, log: Log, kind: RecordKind) -> SchemaColumns:
+        """Match the log's columns with the fields of records of a kind.
 
         In a log of changes, the event time is not read from a field of the row. If there are mismatches,
         `UnreadableSchemaError` is raised, with a list of all mismatches.
         """
-        fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
-        for column, type in log.columns.items():
-            if log.signed and column == log.event_time:
-                continue
-            name = next((name for name in log.names_of(column) if name in there), None)
-            if name is None:
-                if column in (log.event_time, log.arrival_time):
-                    wrong.append(f"no field {column!r}")
-                continue
-            kind = there[name]
-            if type == "timestamp" and isinstance(kind, Kind):
-                kind = as_instants(kind, log.unit_of(column))
-            fields[column] = name
-            if isinstance(kind, str) or not can_hold(kind, type):
-                wrong.append(f"field {name!r} is {kind}, column {column!r} is declared as {type}")
-            else:
-                kinds[column] = kind
-        if log.unknown == "reject":
-            extra = [name for name in there if name not in fields.values()]
-            declare = 'declare it in the log, or set unknown="ignore"'
-            wrong += [f"unknown column {name!r}: {declare}" for name in extra]
-        if wrong:
-            raise UnreadableSchemaError("; ".join(wrong))
-        return cls(log, fields, kinds)
+        matching = _Matching(log)
+        root = matching.root(kind)
+        if matching.wrong:
+            raise UnreadableSchemaError("; ".join(matching.wrong))
+        rest = None
+        if log.rest is not None:
+            fields = {name: one for name, one in kind.fields.items() if name not in root.children}
+            rest = RecordKind("", fields, kind.sparse)
+        made = cls(log, root, PlainValues(JsonRecords(log)), rest)
+        if sum(1 for _ in _leaves(made.raw)) > LEAVES:
+            raise UnreadableSchemaError(f"the schema has more than {LEAVES:,} fields")
+        return made
 
     @property
-    def raw(self) -> dict[str, pa.DataType]:
-        """The Arrow type of the raw values of each field that is read, by the name of the field."""
-        return {self.fields[column]: kind.raw for column, kind in self.kinds.items()}
+    def raw(self) -> pa.StructType:
+        """The Arrow type of the raw values of a record: the fields that are read."""
+        own = list(self._root.raw)
+        return pa.struct(own if self._rest is None else [*own, *raw_type(self._rest)])
 
-    def columns(self, values: Mapping[str, pa.Array], rows: int) -> tuple[dict[str, pa.Array], Misfits]:
-        """Convert raw values, by field name, to the log's columns; return the columns and the misfits."""
-        schema, made, misfits = schema_of(self.log), dict[str, pa.Array](), Misfits()
-        for column, type in self.log.columns.items():
-            to = schema.field(column).type
-            if column not in self.kinds:
-                made[column] = pa.nulls(rows, to)
+    def read(self, records: pa.StructArray) -> tuple[dict[str, pa.Array], Misfits]:
+        """Convert raw records to the log's columns; return the columns and the misfits."""
+        count = len(records)
+        values = _Values(self.log, self._plain)
+        made = nulls_of(self.log, count)
+        root = _Place(np.arange(count), lambda place: "")
+        self._root.columns(records, values, root, made)
+        if self._rest is not None:
+            assert self.log.rest is not None
+            values.column = self.log.rest
+            made[self.log.rest] = values.rest(self._rest, records, root)
+        return made, values.misfits(self.log)
+
+
+def nulls_of(log: Log, rows: int) -> dict[str, pa.Array]:
+    """Return the columns of a log without any value."""
+    schema = schema_of(log)
+    return {name: pa.nulls(rows, schema.field(name).type) for name in log.columns}
+
+
+def raw_type(kind: AnyKind, inside: tuple[str, ...] = ()) -> pa.DataType:
+    """Return the Arrow type of complete raw values of a kind. Raises `UnreadableSchemaError` for an endless kind."""
+    if isinstance(kind, Kind):
+        return kind.raw
+    if isinstance(kind, ListKind):
+        return pa.list_(raw_type(kind.element, inside))
+    if isinstance(kind, MapKind):
+        return pa.list_(pa.struct([("key", kind.key.raw), ("value", raw_type(kind.value, inside))]))
+    if isinstance(kind, RecordKind):
+        if kind.name in inside:
+            raise UnreadableSchemaError(f"the schema's {kind.name} contains itself")
+        inner = (*inside, kind.name) if kind.name else inside
+        return pa.struct([(name, raw_type(one, inner)) for name, one in kind.fields.items()])
+    if isinstance(kind, UnionKind):
+        return pa.struct([(f"v{number}", raw_type(one, inside)) for number, one in enumerate(kind.branches)])
+    raise UnreadableSchemaError(f"the schema has {kind}, which cannot be read")
+
+
+def _leaves(type: pa.DataType) -> Iterator[None]:
+    if isinstance(type, pa.StructType | pa.ListType):
+        for number in range(type.num_fields):
+            yield from _leaves(type.field(number).type)
+    else:
+        yield None
+
+
+# ---------------------------------------------------------------------------------------------------------- matching
+
+
+class _Matching:
+    """One comparison of a schema's fields with a log's columns; `wrong` are the mismatches."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.wrong = list[str]()
+        self._extra = list[str]()
+
+    def root(self, kind: RecordKind) -> _Object:
+        """Match the columns of the log."""
+        fields = []
+        for one in self.log.shape:
+            if self.log.signed and one.name == self.log.event_time:
                 continue
-            made[column], wrong = as_declared(values[self.fields[column]], self.kinds[column], type, to, column)
-            for place, reason in wrong.items():
-                misfits[place] = f"{misfits[place]}; {reason}" if place in misfits else reason
-        return made, misfits
+            names = self.log.names_of(one.name)[1:]
+            found = next((place for place in (one.place, *((name,) for name in names)) if _has(kind, place)), None)
+            if found is not None:
+                fields.append(replace(one, place=found))
+            elif one.name in (self.log.event_time, self.log.arrival_time):
+                self.wrong.append(f"no field {'.'.join(one.place)!r}")
+        tops = [one.place[0] for one in fields]
+        if twice := {one.place[0] for one in fields if len(one.place) == 1 and tops.count(one.place[0]) > 1}:
+            self.wrong.append(f"fields {', '.join(sorted(twice))} have two columns: leave out an alias")
+            return _Object({})
+        made = self._object(branch_of(fields), kind, "", "")
+        if self.log.unknown == "reject" and self.log.rest is None:
+            declare = 'declare it in the log, or set unknown="ignore"'
+            self.wrong += [f"unknown column {name!r}: {declare}" for name in self._extra]
+        return made
+
+    def _object(self, branch: Branch, kind: RecordKind, path: str, base: str) -> _Object:
+        """Match the fields of an object. `path` is its place in the schema, and `base` its place in the columns."""
+        children = dict[str, tuple[str, _Reader] | _Object]()
+        for name, child in branch.children.items():
+            if name not in kind.fields:
+                continue
+            inner = kind.fields[name]
+            if not isinstance(child, Branch):
+                children[name] = (child.name, self._value(child.shape, inner, path + name, base + child.name))
+            elif isinstance(inner, RecordKind):
+                children[name] = self._object(child, inner, f"{path}{name}.", base)
+            elif inner != NULL:
+                self.wrong.append(f"field {path + name!r} is {_named(inner)}, and columns are inside it")
+        self._extra += [path + name for name in kind.fields if name not in branch.children]
+        return _Object(children)
+
+    def _value(self, shape: Shape, kind: AnyKind, path: str, name: str) -> _Reader:
+        if kind == NULL:
+            return _PlainReader(NULL, Plain(type_of(shape)))
+        if isinstance(shape, Plain):
+            return self._plain(shape, kind, path, name)
+        if isinstance(shape, Listed) and isinstance(kind, ListKind):
+            return _ListReader(self._value(shape.element, kind.element, f"{path}[]", f"{name}[]"))
+        if isinstance(shape, Mapped) and isinstance(kind, MapKind):
+            return _MapReader(kind.key, self._value(shape.value, kind.value, f"{path}[]", f"{name}[]"))
+        if isinstance(shape, Listed | Mapped) or not isinstance(kind, RecordKind):
+            expected = "a list" if isinstance(shape, Listed) else "a map" if isinstance(shape, Mapped) else "a struct"
+            self.wrong.append(f"field {path!r} is {_named(kind)}, column {name!r} is declared as {expected}")
+            return _PlainReader(NULL, Plain("string"))
+        return _StructReader(shape.fields, self._object(branch_of(shape.fields), kind, f"{path}.", f"{name}."))
+
+    def _plain(self, shape: Plain, kind: AnyKind, path: str, name: str) -> _Reader:
+        if shape.type == "json":
+            try:
+                return _JsonReader(kind, raw_type(kind))
+            except UnreadableSchemaError as error:
+                self.wrong.append(f"field {path!r}: {error}")
+        elif isinstance(kind, Kind) and can_hold(kind, shape):
+            return _PlainReader(kind, shape)
+        elif isinstance(kind, UnionKind) and all(isinstance(o, Kind) and can_hold(o, shape) for o in kind.branches):
+            return _UnionReader(tuple(_PlainReader(one, shape) for one in kind.branches if isinstance(one, Kind)))
+        else:
+            self.wrong.append(f"field {path!r} is {_named(kind)}, column {name!r} is declared as {shape.type}")
+        return _PlainReader(NULL, Plain("string"))
+
+
+def _has(kind: AnyKind, place: Path) -> bool:
+    """Return True if a schema has a field at a place, or if the place is inside a field that is no record."""
+    if not isinstance(kind, RecordKind):
+        return True
+    return place[0] in kind.fields and (len(place) == 1 or _has(kind.fields[place[0]], place[1:]))
+
+
+def _named(kind: AnyKind) -> str:
+    return f"a {kind.name}" if isinstance(kind, RecordKind) and kind.name.startswith("message of") else str(kind)
+
+
+# --------------------------------------------------------------------------------------------------------- converting
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The places of values that are converted together.
+
+    `owners` are the indexes of the values' records, in ascending order, and `path` returns the place of a value inside
+    its record.
+    """
+
+    owners: Rows
+    path: Callable[[int], str]
+
+    def inside(self, name: str) -> _Place:
+        """Return the places of a field of the values."""
+        return _Place(self.owners, lambda place: f"{before}.{name}" if (before := self.path(place)) else name)
+
+    def elements(self, lengths: Rows, shown: Callable[[int, int], str]) -> _Place:
+        """Return the places of the elements of lists; `shown` gets an element's index and its index in its list."""
+        ends = np.cumsum(lengths)
+
+        def path(place: int) -> str:
+            of = int(np.searchsorted(ends, place, side="right"))
+            return self.path(of) + shown(place, place - int(ends[of] - lengths[of]))
+
+        return _Place(np.repeat(self.owners, lengths), path)
+
+
+@dataclass
+class _Values:
+    """One conversion: the values that do not fit, for each column. `column` is the column that is converted."""
+
+    log: Log
+    plain: PlainValues
+    column: str = ""
+    _found: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def misfit(self, bad: Mask, place: _Place, reason: Callable[[int, str], str]) -> None:
+        """Note a reason for each record that has a bad value; `reason` gets the first one's index and its place."""
+        if not bad.any():
+            return
+        found = self._found.setdefault(self.column, {})
+        at = np.flatnonzero(bad)
+        _, first = np.unique(place.owners[at], return_index=True)
+        for index in at[first].tolist():
+            owner = int(place.owners[index])
+            if owner not in found:
+                found[owner] = reason(index, place.path(index))
+
+    def misfits(self, log: Log) -> Misfits:
+        """Return the reasons of all columns, by the index of the record."""
+        merged = Misfits()
+        for column in log.columns:
+            for place, reason in self._found.get(column, {}).items():
+                merged[place] = f"{merged[place]}; {reason}" if place in merged else reason
+        return merged
+
+    def texts(self, kind: AnyKind, values: pa.Array, place: _Place) -> pa.Array:
+        """Convert values to JSON texts."""
+        made, bad, why = list[str | None](), np.zeros(len(values), np.bool_), dict[int, str]()
+        for index, value in enumerate(values.to_pylist()):
+            try:
+                made.append(None if value is None else json_text(kind, value))
+            except NoJsonError as error:
+                made.append(None)
+                bad[index], why[index] = True, str(error)[:100]
+        self.misfit(bad, place, lambda index, path: f"{path} has {json.dumps(why[index])}, which JSON does not have")
+        return pa.array(made, pa.string())
+
+    def rest(self, kind: RecordKind, records: pa.StructArray, place: _Place) -> pa.Array:
+        """Return the fields that the log does not declare, as JSON objects; null if the schema has no such fields."""
+        if not kind.fields:
+            return pa.nulls(len(records), pa.string())
+        own = pa.StructArray.from_arrays(
+            [pc.struct_field(records, name) for name in kind.fields], list(kind.fields), mask=records.is_null()
+        )
+        made = self.texts(kind, own, place.inside(self.column))
+        return pc.if_else(pc.equal(made, "{}"), pa.scalar(None, pa.string()), made)
+
+
+class _Reader(Protocol):
+    """A reader of the values of one field."""
+
+    @property
+    def raw(self) -> pa.DataType: ...
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array: ...
+
+
+@dataclass(frozen=True)
+class _PlainReader:
+    kind: Kind
+    shape: Plain
+
+    @property
+    def raw(self) -> pa.DataType:
+        return self.kind.raw
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        made, bad = plain_values(to.plain, values, self.kind, self.shape)
+
+        def reason(index: int, path: str) -> str:
+            shown = excerpt(json_text(self.kind, values[index].as_py(), lossy=True))
+            return f"{path} = {shown} is not a {self.shape.type}"
+
+        to.misfit(bad, place, reason)
+        return made
+
+
+@dataclass(frozen=True)
+class _JsonReader:
+    kind: AnyKind
+    raw: pa.DataType
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        return to.texts(self.kind, values, place)
+
+
+@dataclass(frozen=True)
+class _UnionReader:
+    """The reader of a column that can hold each type of a union."""
+
+    branches: tuple[_PlainReader, ...]
+
+    @property
+    def raw(self) -> pa.DataType:
+        return pa.struct([(f"v{number}", one.raw) for number, one in enumerate(self.branches)])
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        some = enumerate(self.branches)
+        return pc.coalesce(*(one.read(pc.struct_field(values, number), to, place) for number, one in some))
+
+
+@dataclass(frozen=True)
+class _ListReader:
+    element: _Reader
+
+    @property
+    def raw(self) -> pa.DataType:
+        return pa.list_(self.element.raw)
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        lengths = _lengths(values, to, place)
+        inside = place.elements(lengths, lambda index, number: f"[{number}]")
+        return _list_of(self.element.read(values.flatten(), to, inside), lengths, values)
+
+
+@dataclass(frozen=True)
+class _MapReader:
+    key: Kind
+    value: _Reader
+
+    @property
+    def raw(self) -> pa.DataType:
+        return pa.list_(pa.struct([("key", self.key.raw), ("value", self.value.raw)]))
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        """Read maps as lists of their entries, sorted by key."""
+        lengths = _lengths(values, to, place)
+        entries = values.flatten()
+        keys, bad = as_texts(pc.struct_field(entries, "key"))
+        lists = np.repeat(np.arange(len(values)), lengths)
+        order = pc.sort_indices(
+            pa.table({"list": lists, "key": keys}), sort_keys=[("list", "ascending"), ("key", "ascending")]
+        )
+        entries, keys, bad = entries.take(order), keys.take(order), bad[order.to_numpy()]
+        inside = place.elements(lengths, lambda index, number: f"[{json.dumps(keys[index].as_py())}]")
+        of_map = place.elements(lengths, lambda index, number: "")
+        to.misfit(bad, of_map, lambda index, path: f"{path} has a key that is not UTF-8")
+        twice = np.zeros(len(keys), np.bool_)
+        if len(keys) > 1:
+            same = pc.fill_null(pc.equal(keys[1:], keys[:-1]), False).to_numpy(zero_copy_only=False)
+            twice[1:] = same & (lists[1:] == lists[:-1])
+        to.misfit(twice, of_map, lambda index, path: key_twice(path, keys[index].as_py()))
+        made = self.value.read(pc.struct_field(entries, "value"), to, inside)
+        pairs = pa.StructArray.from_arrays([keys, made], ["key", "value"])
+        return _list_of(pairs, lengths, values)
+
+
+@dataclass(frozen=True)
+class _StructReader:
+    fields: tuple[Field, ...]
+    object: _Object
+
+    @property
+    def raw(self) -> pa.DataType:
+        return self.object.raw
+
+    def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
+        made = {one.name: pa.nulls(len(values), column_type(type_of(one.shape)).arrow) for one in self.fields}
+        self.object.fields(values, to, place, made)
+        return pa.StructArray.from_arrays(list(made.values()), list(made), mask=values.is_null())
+
+
+@dataclass(frozen=True)
+class _Object:
+    """The fields of a record that are read: for each name, the column or field and its reader, or an inner record."""
+
+    children: Mapping[str, tuple[str, _Reader] | _Object]
+
+    @property
+    def raw(self) -> pa.StructType:
+        parts = {n: one.raw if isinstance(one, _Object) else one[1].raw for n, one in self.children.items()}
+        return pa.struct(list(parts.items()))
+
+    def columns(self, values: pa.StructArray, to: _Values, place: _Place, made: dict[str, pa.Array]) -> None:
+        """Read the columns of the log into `made`."""
+        for name, child in self.children.items():
+            inner = pc.struct_field(values, name)
+            if isinstance(child, _Object):
+                child.columns(inner, to, place, made)
+            else:
+                to.column, reader = child
+                made[to.column] = reader.read(inner, to, place.inside(to.column))
+
+    def fields(self, values: pa.StructArray, to: _Values, place: _Place, made: dict[str, pa.Array]) -> None:
+        """Read the fields of a struct into `made`."""
+        for name, child in self.children.items():
+            inner = pc.struct_field(values, name)
+            if isinstance(child, _Object):
+                child.fields(inner, to, place, made)
+            else:
+                made[child[0]] = child[1].read(inner, to, place.inside(child[0]))
+
+
+def _lengths(values: pa.Array, to: _Values, place: _Place) -> Rows:
+    """Return the number of elements of each list; a list with too many elements is a misfit."""
+    lengths: Rows = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    to.misfit(lengths > to.log.elements, place, lambda index, path: too_many(path, to.log.elements))
+    return lengths
+
+
+def _list_of(elements: pa.Array, lengths: Rows, values: pa.Array) -> pa.ListArray:
+    """Build lists of these lengths; a list is null where `values` is null."""
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), elements, mask=values.is_null())

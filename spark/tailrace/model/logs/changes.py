@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tailrace.model.base.errors import Fault
+from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
+from tailrace.model.logs.shapes import AS_TEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +24,9 @@ class Changes(Log):
     changes must use a single window for all records.
 
     `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times, if
-    Debezium writes times as numbers. In this case, Debezium also writes a date as a number of days. If `instants` is
-    left out for JSON, times must be written in ISO 8601.
+    Debezium writes times as numbers. In this case, Debezium also writes a date as a number of days. If the times have
+    different units, `instants` maps each column to its unit. If `instants` is left out for JSON, times must be written
+    in ISO 8601. A place (`fields`), and the column `rest`, are inside the row of the table.
 
     >>> orders = Changes(
     ...     name="orders",
@@ -38,6 +41,14 @@ class Changes(Log):
     signed = True
 
     unknown: Literal["reject", "ignore"] = "ignore"
+
+    def form_of(self, path: str, type: str) -> str | None:
+        """Return the form of values. In JSON, Debezium may write a decimal as a text, and a date as days since 1970."""
+        if self.messages == "json" and decimal_parts(type) is not None:
+            return AS_TEXT
+        if self.messages == "json" and isinstance(self.instants, str) and type in ("date", "time"):
+            return "days" if type == "date" else self.instants
+        return super().form_of(path, type)
 
     def _faults(self) -> Iterable[Fault]:
         yield from super()._faults()

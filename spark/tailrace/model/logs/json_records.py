@@ -33,8 +33,8 @@ from tailrace.model.base.time import (
 )
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_limits import beyond
-from tailrace.model.logs.log import Log, too_large
-from tailrace.model.logs.shapes import Field, Listed, Mapped, Plain, Shape, Struct
+from tailrace.model.logs.log import UNITS, Log, too_large
+from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
 
 NO_VALUE = "there is no value"
 NO_OBJECT = "not one JSON object"
@@ -45,7 +45,8 @@ DECLARE = ': declare it in the log, or set unknown="ignore"'
 AROUND = " \t\r\n\ufeff"
 """The characters that may be around a record: white space, and a byte order mark."""
 
-MANY = "a list of more than {} elements: set elements in the log"
+DAY_MICROS = 86_400 * 10**6
+"""The number of microseconds of a day."""
 
 Values: TypeAlias = "dict[str, Any]"
 """The values of a record's columns. An instant is the number of microseconds since 1970, a date is the number of days
@@ -69,9 +70,13 @@ class _UnreadError(ValueError):
 
 @dataclass
 class Branch:
-    """A JSON object that has columns among its fields: for each name, the field, or the inner object with fields."""
+    """A JSON object that has columns among its fields: for each name, the field, or the inner object with fields.
+
+    `rest` is the name of the column or field that keeps the object's undeclared members.
+    """
 
     children: dict[str, Branch | Field] = field(default_factory=dict)
+    rest: str | None = None
 
 
 class JsonRecords:
@@ -90,14 +95,17 @@ class JsonRecords:
     'items[1].price = "x" is not a double'
     """
 
-    def __init__(self, log: Log, only: Collection[str] | None = None) -> None:
-        """Read all columns of a log or, for `read_some`, the columns `only`, whose places have one name each."""
-        self.log = log
+    def __init__(self, log: Log, only: Collection[str] | None = None, *, times: bool = True) -> None:
+        """Read all columns of a log or, for `read_some`, the columns `only`, whose places have one name each.
+
+        If `times` is False, the times of the records are not checked.
+        """
+        self.log, self._times = log, times
         fields = [one for one in log.shape if only is None or one.name in only]
         self.skipped = frozenset(one.place[0] for one in log.shape if one not in fields)
-        self._root = branch_of(fields)
+        self._root = branch_of(fields, log.rest)
         self._zone = None if log.zone == "UTC" else ZoneInfo(log.zone)
-        self._inside = {id(shape): branch_of(shape.fields) for shape in _structs(log.shape)}
+        self._inside = {id(shape): branch_of(shape.fields, shape.rest) for shape in _structs(log.shape)}
         self._order = {one.name: place for place, one in enumerate(log.shape)}
 
     def read(self, raw: bytes | None, arrival: int | None = None) -> Values | str:
@@ -130,9 +138,7 @@ class JsonRecords:
         if (reason := reading.reason(self._order)) is not None:
             return reason
         values = dict.fromkeys(self.log.columns) | reading.values
-        if self.log.rest is not None:
-            values[self.log.rest] = reading.rest()
-        return time_fault(self.log, values, arrival) or values
+        return (time_fault(self.log, values, arrival) if self._times else None) or values
 
     def read_some(self, raw: bytes) -> Values | None:
         """Read the columns `only`, and the column `rest`, of a record whose other columns another reader has read.
@@ -146,11 +152,15 @@ class JsonRecords:
             return None
         if reading.reason(self._order) is not None:
             return None
-        return reading.values | ({} if self.log.rest is None else {self.log.rest: reading.rest()})
+        return reading.values
 
     def inside(self, shape: Struct) -> Branch:
         """Return the branch that reads the fields of a struct."""
         return self._inside[id(shape)]
+
+    def of_local(self, micros: int) -> int:
+        """Convert a local time in microseconds since 1970 to an instant, if Python's calendar has the time."""
+        return self.micros(_NAIVE + timedelta(microseconds=micros)) if BEGINNING <= micros <= END_OF_TIME else micros
 
     def micros(self, local: datetime) -> int:
         """Convert a local time to an instant; a time without an offset is in the time zone of the log."""
@@ -173,7 +183,6 @@ class _Reading:
         self.misfits: dict[str, str] = {}
         self.unknown: list[str] = []
         self.twice = False
-        self.more: list[str] = []
         self._end = 0
 
     def reason(self, order: Mapping[str, int]) -> str | None:
@@ -184,21 +193,17 @@ class _Reading:
             return f"unknown column {', '.join(dict.fromkeys(self.unknown))}{DECLARE}"
         return "; ".join(self.misfits[name] for name in sorted(self.misfits, key=order.__getitem__)) or None
 
-    def rest(self) -> str | None:
-        """Return the fields that the log does not declare, as one JSON object; None if there are none."""
-        return "{" + ",".join(self.more) + "}" if self.more else None
-
     def branch(self, branch: Branch, at: int, into: Values, path: str, base: str) -> int:
         """Read an object from after its opening brace; return the position after its closing brace.
 
         `path` is the object's place, which undeclared fields are reported with. `base` is the column or the field that
         the fields in `into` belong to. Both end with a dot if they are not empty.
         """
-        seen = set[str]()
+        seen, more = set[str](), list[str]()
         for name, place in self._members(at):
             child = branch.children.get(name)
             if child is None:
-                end = self._undeclared(name, place, path)
+                end = self._undeclared(name, place, path, None if branch.rest is None else more)
             else:
                 self.twice |= name in seen
                 seen.add(name)
@@ -207,16 +212,19 @@ class _Reading:
                 else:
                     end = self._column(child, place, into, base)
             self._end = end
+        if branch.rest is not None:
+            into[branch.rest] = f"{{{','.join(more)}}}" if more else None
         return self._end
 
-    def _undeclared(self, name: str, at: int, path: str) -> int:
+    def _undeclared(self, name: str, at: int, path: str, more: list[str] | None) -> int:
+        """Skip a member of an object, or add its text to the undeclared members `more`, if these are kept."""
         end = _skip(self.text, at)
         if not path and name in self.records.skipped:
             return end
-        if self.log.rest is None:
+        if more is not None:
+            more.append(f"{json.dumps(name, ensure_ascii=False)}:{self.text[at:end]}")
+        elif self.log.rest is None:
             self.unknown.append(path + name)
-        elif not path:
-            self.more.append(f"{json.dumps(name, ensure_ascii=False)}:{self.text[at:end]}")
         return end
 
     def _inner(self, child: Branch, at: int, into: Values, path: str, base: str) -> int:
@@ -260,7 +268,7 @@ class _Reading:
             kind = {Listed: "a list", Mapped: "a map", Struct: "an object"}[type(shape)]
             raise MisfitError(f"{path} = {excerpt(text[at:end])} is not {kind}")
         if isinstance(shape, Struct):
-            made = dict.fromkeys(one.name for one in shape.fields)
+            made: Values = dict.fromkeys(one.name for one in shape.fields)
             return made, self.branch(self.records.inside(shape), at + 1, made, f"{path}.", f"{path}.")
         return self._listed(shape, at + 1, path) if isinstance(shape, Listed) else self._mapped(shape, at + 1, path)
 
@@ -273,7 +281,7 @@ class _Reading:
             value, at = self.value(shape.element, at, f"{path}[{len(made)}]")
             made.append(value)
             if len(made) > self.log.elements:
-                raise MisfitError(f"{path} is {MANY.format(self.log.elements)}")
+                raise MisfitError(too_many(path, self.log.elements))
             at = _space(text, at)
             if text[at] == "]":
                 return made, at + 1
@@ -285,10 +293,10 @@ class _Reading:
         made = dict[str, Any]()
         for name, place in self._members(at):
             if name in made:
-                raise MisfitError(f"{path} has the key {json.dumps(name, ensure_ascii=False)[:100]} twice")
+                raise MisfitError(key_twice(path, name))
             made[name], self._end = self.value(shape.value, place, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
             if len(made) > self.log.elements:
-                raise MisfitError(f"{path} is {MANY.format(self.log.elements)}")
+                raise MisfitError(too_many(path, self.log.elements))
         return [{"key": key, "value": made[key]} for key in sorted(made)], self._end
 
     def _members(self, at: int) -> Iterator[tuple[str, int]]:
@@ -319,12 +327,22 @@ class _Reading:
             at = _space(text, at + 1)
 
 
+def too_many(path: str, most: int) -> str:
+    """Return the reason for rejecting a list or a map that has too many elements."""
+    return f"{path} is a list of more than {most} elements: set elements in the log"
+
+
+def key_twice(path: str, key: str) -> str:
+    """Return the reason for rejecting a map with two entries of the same key."""
+    return f"{path} has the key {json.dumps(key, ensure_ascii=False)[:100]} twice"
+
+
 def plain_value(records: JsonRecords, shape: Plain, value: Any, path: str, written: str) -> Any:
     """Convert a JSON value to its declared type. Raises `MisfitError` if the value does not fit."""
     type = shape.type
     try:
         if isinstance(value, Number):
-            return instant_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, type)
+            return value_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, type)
         if isinstance(value, str):
             return text_value(records, shape, value)
         if type == "boolean" and isinstance(value, bool):
@@ -338,6 +356,10 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
     """Convert a text to a type whose values are written as texts. Raises `ValueError` if the text does not fit."""
     if shape.form in _PER_UNIT:
         raise ValueError
+    if shape.form == AS_TEXT and (parts := decimal_parts(shape.type)) is not None:
+        if _DECIMAL.fullmatch(text) is None:
+            raise ValueError
+        return _decimal(text, *parts)
     match shape.type:
         case "string":
             return text
@@ -388,12 +410,22 @@ def _decimal(digits: str, precision: int, scale: int) -> Decimal:
     return Decimal((sign, figures + (0,) * (exponent + scale), -scale))
 
 
+def value_of_number(digits: str, shape: Plain) -> int | str:
+    """Convert a number in the unit of the shape's form to an instant, a date or a time of a day, rounded down."""
+    micros = instant_of_number(digits, shape)
+    if shape.type == "time":
+        if not 0 <= micros < DAY_MICROS:
+            raise ValueError
+        return _clock(_NAIVE + timedelta(microseconds=micros))
+    return micros // DAY_MICROS if shape.type == "date" else micros
+
+
 def instant_of_number(digits: str, shape: Plain) -> int:
-    """Convert a number in the unit of the shape's form to microseconds or days since 1970, rounded down."""
+    """Convert a number in the unit of the shape's form to microseconds, rounded down."""
     micros = int((Decimal(digits) * _PER_UNIT[shape.form or ""]).to_integral_value("ROUND_FLOOR"))
     if not -(2**63) <= micros < 2**63:
         raise ValueError
-    return micros // 86_400_000_000 if shape.type == "date" else micros
+    return micros
 
 
 def _instant(records: JsonRecords, text: str) -> int:
@@ -563,9 +595,12 @@ def excerpt(written: str) -> str:
     return _BETWEEN.sub(lambda found: found[1] or "", written[:10_000])[:100]
 
 
-def branch_of(fields: Iterable[Field]) -> Branch:
-    """Arrange fields by their places: the tree of the objects in which the fields' values are."""
-    root = Branch()
+def branch_of(fields: Iterable[Field], rest: str | None = None) -> Branch:
+    """Arrange fields by their places: the tree of the objects in which the fields' values are.
+
+    `rest` is the name of the field that keeps the undeclared members of the outermost object.
+    """
+    root = Branch(rest=rest)
     for one in fields:
         at = root
         for name in one.place[:-1]:
@@ -632,14 +667,12 @@ _INSTANT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     rf"(?:[Tt ]([0-9]{{2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:[.,]([0-9]+))?)?(?: ?({_OFFSET}))?)?"
 )
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
 _NAIVE, _FIRST, _MICROSECOND = datetime(1970, 1, 1), date(1970, 1, 1), timedelta(microseconds=1)
 _WHOLE_TYPES = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
-_PER_UNIT: Mapping[str | None, Decimal] = {
-    "seconds": Decimal(10**6), "milliseconds": Decimal(1000), "microseconds": Decimal(1),
-    "nanoseconds": Decimal("0.001"),
-}  # fmt: skip
+_PER_UNIT = {unit: Decimal(times) / parts for unit, (times, parts) in UNITS.items()}
 
 
 def _is_whole(digits: str) -> bool:

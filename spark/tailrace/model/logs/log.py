@@ -24,8 +24,16 @@ from tailrace.model.base.types import is_plain, stored_type, type_faults
 from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
-UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
-"""The units in which whole numbers may represent instants."""
+UNITS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "days": (86_400 * 10**6, 1), "seconds": (10**6, 1), "milliseconds": (1000, 1), "microseconds": (1, 1),
+        "nanoseconds": (1, 1000),
+    }
+)  # fmt: skip
+"""The units in which whole numbers may represent instants since 1970, and times since the beginning of a day.
+
+Each unit has the factor and the divisor that convert a number to microseconds.
+"""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -216,10 +224,14 @@ class Log:
     @cached_property
     def shape(self) -> tuple[Field, ...]:
         """The place and the shape of each column's values in a record of the source, except the column `rest`."""
-        forms = self.instants if isinstance(self.instants, Mapping) else {}
-        default = self.instants if isinstance(self.instants, str) else None
         types = {name: type for name, type in self.declared.items() if name != self.rest}
-        return fields_of(types, self.fields, forms, default)
+        return fields_of(types, self.fields, self.form_of)
+
+    def form_of(self, path: str, type: str) -> str | None:
+        """Return the form of the values of a column or field of a declared type (`Plain.form`)."""
+        if isinstance(self.instants, Mapping):
+            return self.instants.get(path)
+        return self.instants if type == "timestamp" else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the options of the log, without the values that are computed from them."""
@@ -228,17 +240,13 @@ class Log:
 
     @property
     def json_only(self) -> str | None:
-        """The option of the log that only a source in JSON can have; None if the log is flat."""
+        """The option of the log that CSV and Parquet files cannot have; None if the log is flat."""
         plain = all(map(is_plain, self.declared.values()))
         options = {
             "columns": not plain, "fields": self.fields, "instants": isinstance(self.instants, Mapping),
             "zone": self.zone != "UTC", "rest": self.rest,
         }  # fmt: skip
         return next((name for name, given in options.items() if given), None)
-
-    def unit_of(self, column: str) -> str | None:
-        """Return the unit of whole numbers that represent instants in a column; None if the log declares no unit."""
-        return self.instants.get(column) if isinstance(self.instants, Mapping) else self.instants
 
     def names_of(self, column: str) -> tuple[str, ...]:
         """Return the names that a column may have in schemas: the name of its place first, and then its aliases."""
@@ -331,9 +339,6 @@ class Log:
         elif self.messages == "json" and not self.signed and self.aliases:
             expected = "nothing for messages of JSON"
             yield Fault("log.aliases", dict(self.aliases), expected, 'name the place: fields={"cents": "price_cents"}')
-        elif (self.messages != "json" or self.signed) and (found := self.json_only):
-            expected = "columns and options that messages in Avro, in Protobuf and of changes have"
-            yield Fault(f"log.{found}", getattr(self, found), expected, "have the producer write JSON, or leave it out")
         yield from self._place_faults()
         taken = {column: column for column in self.columns}
         for column, others in self.aliases.items():

@@ -8,20 +8,24 @@ relative to their struct. So a column may have any name in the source, although 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tailrace.model.base.types import element_type, map_value, struct_fields
+from tailrace.model.base.types import element_type, map_value, struct_fields, struct_type
 
 Path: TypeAlias = tuple[str, ...]
+
+AS_TEXT = "text"
+"""The form of a decimal that may be written as a text."""
 
 
 @dataclass(frozen=True)
 class Plain:
     """A value that is not a container: its declared type and, for an instant, its form (`Log.instants`).
 
-    Without a form, an instant is a text in ISO 8601. The form is a unit of whole numbers, or a format of `strptime`.
+    Without a form, an instant is a text in ISO 8601. The form is a unit of whole numbers, or a format of `strptime`. A
+    decimal is a number without a form, and a number or a text with the form `AS_TEXT`.
     """
 
     type: str
@@ -44,9 +48,10 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Struct:
-    """An object with named fields."""
+    """An object with named fields; `rest` names the field that keeps all undeclared members of the object."""
 
     fields: tuple[Field, ...]
+    rest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,39 +79,55 @@ def place_of(text: object) -> Path | None:
     return tuple(step[1:-1].replace("``", "`") if step.startswith("`") else step for step in _STEP.findall(text))
 
 
-def shape_of(
-    type: str, places: Mapping[str, str], forms: Mapping[str, str], default: str | None = None, path: str = ""
-) -> Shape:
-    """Return the shape of values of a declared type.
+Forms: TypeAlias = Callable[[str, str], "str | None"]
+"""A function from the path of a field, such as `items.price`, and its declared type to the form of its values."""
 
-    `places` and `forms` map dotted paths of fields, such as `items.price`, to places and to forms of instants. `path`
-    is the path of the value itself. `default` is the form of instants for which `forms` has no entry.
-    """
+
+def no_forms(path: str, type: str) -> str | None:
+    """Return the usual form of all values: None."""
+
+
+def shape_of(type: str, places: Mapping[str, str], forms: Forms = no_forms, path: str = "") -> Shape:
+    """Return the shape of values of a declared type, whose path is `path`; `places` maps paths of fields to places."""
     if (element := element_type(type)) is not None:
-        return Listed(shape_of(element, places, forms, default, path))
+        return Listed(shape_of(element, places, forms, path))
     if (value := map_value(type)) is not None:
-        return Mapped(shape_of(value, places, forms, default, path))
+        return Mapped(shape_of(value, places, forms, path))
     if (fields := struct_fields(type)) is not None:
-        return Struct(fields_of(fields, places, forms, default, f"{path}."))
-    form = forms.get(path, default if type == "timestamp" else None)
-    return Plain(type, form)
+        return Struct(fields_of(fields, places, forms, f"{path}."))
+    return Plain(type, forms(path, type))
 
 
 def fields_of(
-    types: Mapping[str, str], places: Mapping[str, str], forms: Mapping[str, str], default: str | None = None,
-    prefix: str = "",
-) -> tuple[Field, ...]:  # fmt: skip
+    types: Mapping[str, str], places: Mapping[str, str], forms: Forms = no_forms, prefix: str = ""
+) -> tuple[Field, ...]:
     """Return the fields of a record or a struct, from the fields' declared types.
 
-    >>> fields_of({"id": "bigint"}, {"id": "order.id"}, {})
+    >>> fields_of({"id": "bigint"}, {"id": "order.id"})
     (Field(name='id', place=('order', 'id'), shape=Plain(type='bigint', form=None)),)
     """
     made = []
     for name, type in types.items():
         path = prefix + name
         place = place_of(places[path]) if path in places else None
-        made.append(Field(name, place or (name,), shape_of(type, places, forms, default, path)))
+        made.append(Field(name, place or (name,), shape_of(type, places, forms, path)))
     return tuple(made)
+
+
+def type_of(shape: Shape) -> str:
+    """Return the declared type of values of a shape.
+
+    >>> type_of(Listed(Struct((Field("price", ("price",), Plain("double")),), rest="more")))
+    'array<struct<price:double,more:json>>'
+    """
+    if isinstance(shape, Plain):
+        return shape.type
+    if isinstance(shape, Listed):
+        return f"array<{type_of(shape.element)}>"
+    if isinstance(shape, Mapped):
+        return f"map<string,{type_of(shape.value)}>"
+    fields = {one.name: type_of(one.shape) for one in shape.fields}
+    return struct_type(fields if shape.rest is None else {**fields, shape.rest: "json"})
 
 
 def paths_of(types: Mapping[str, str], prefix: str = "") -> Iterator[tuple[str, str]]:
