@@ -27,6 +27,7 @@ from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, SparkColumns, SparkFrame
 from tailrace.model.logs.changes import Changes
+from tailrace.model.logs.csv_options import Csv
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, Injected, ObservedLag
@@ -82,6 +83,7 @@ __all__ = [
     "Contains",
     "Context",
     "Count",
+    "Csv",
     "DefinitionError",
     "Derive",
     "Distinct",

@@ -26,7 +26,7 @@ from tailrace.ingest.compressed_text import has_line_over, text_and_lines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.plain_columns import row_bytes
-from tailrace.ingest.plain_files import json_parts, parquet_parts, read_json, read_parquet
+from tailrace.ingest.plain_files import parquet_parts, read_parquet, read_text, text_parts
 from tailrace.ingest.room import Room, TooLargeError
 from tailrace.ingest.sources import Files, Format, file_sizes, inspect_files
 from tailrace.lake.catalog.lake import Lake
@@ -124,7 +124,7 @@ def read(paths: list[str], most: int | None) -> int | str:
         if format_of(paths[0]) == "parquet":
             rows = read_parquet(LOG, paths, room)
         else:
-            rows = read_json(LOG, paths, BlankLines(), room)
+            rows = read_text(LOG, "json", paths, BlankLines(), room)
     except TooLargeError:
         return "too large"
     if rows is not None:
@@ -218,7 +218,7 @@ def test_slices_of_any_size_have_the_lines_of_the_whole(
     found = []
     for size in (most, 1 << 20):
         blank = BlankLines()
-        got = list(json_parts(LOG, [str(file)], blank, size))
+        got = list(text_parts(LOG, "json", [str(file)], blank, size))
         rows = [row for records, _ in got for row in records.to_pylist()]
         found.append((rows, blank.here))
         assert sum(read for _, read in got) <= file.stat().st_size

@@ -18,11 +18,11 @@ from tailrace.engines import choose
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
-from tailrace.ingest.json_reader import LINES
 from tailrace.ingest.landing_task import LandingTask
+from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
-from tailrace.ingest.plain_files import read_json, read_parquet
+from tailrace.ingest.plain_files import read_parquet, read_text
 from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
@@ -143,7 +143,7 @@ def test_X7_a_python_process_rejects_what_is_beyond_the_bound_as_spark_does(
     """Also on an executor; a Parquet file is left to Spark as a whole."""
     log, good = LOGS[name], reasons(name).count(None)
     paths = files(tmp_path, log, "json")
-    read = read_json(log, paths, BlankLines())
+    read = read_text(log, "json", paths, BlankLines())
     assert read is not None
     assert [error is None for error in read["_error"].to_pylist()].count(True) == good
     lake = Lake(settings)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.json_reader import TOGETHER, read_lines
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import Log
@@ -116,7 +117,9 @@ def test_two_objects_on_a_line_beside_an_empty_line_are_not_taken_for_two_record
     texts = [b'{"at": "2026-01-01T12:00:00Z"}{"at": "2026-01-01T12:00:00Z"}', b"", b'{"at": "2026-01-01T12:00:00Z"}']
     rows = read_lines(THINGS, as_lines(texts))
     assert rows.sort_by("_offset")["_error"].to_pylist() == ["not one JSON object", "not one JSON object", None]
-    assert read_lines(THINGS, as_lines(texts), skips_blank=True).num_rows == 2
+    blank = BlankLines()
+    assert read_lines(THINGS, as_lines(texts), blank).num_rows == 2
+    assert blank.total == 1
 
 
 def test_a_record_without_its_time_or_id_is_rejected() -> None:

@@ -9,39 +9,35 @@ depend on the records beside it. The reader runs in this process and on Spark's 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tailrace.ingest.column_types import column_type
-from tailrace.ingest.plain_columns import Mask, fit_mask, schema_of
-from tailrace.ingest.plain_values import PlainValues
+from tailrace.ingest.line_reader import (
+    BlankCount,
+    Doubt,
+    LineReader,
+    Rows,
+    bytes_of,
+    is_utf8,
+    matches,
+    on_threads,
+    read_all,
+    some_rows,
+    without_blank,
+)
+from tailrace.ingest.plain_columns import Mask, fit_mask
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_limits import DEPTH
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of
 from tailrace.model.logs.log import UNITS, Log
 from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
-
-Rows: TypeAlias = npt.NDArray[np.int64]
-T = TypeVar("T")
-
-LINES = pa.schema(
-    {
-        "_bytes": pa.binary(),
-        "_source": pa.string(),
-        "_offset": pa.int64(),
-        "_arrival": pa.timestamp("us", "UTC"),
-    }
-)
-"""The columns of unparsed lines: the bytes, the position, and the arrival time."""
 
 TOGETHER = 4_000
 """The number of records that Arrow parses in one call. If one of them is invalid, only these are parsed again."""
@@ -50,27 +46,15 @@ FEW = 4
 """The number of records among which the model's reader searches for an invalid record, without Arrow."""
 
 
-def read_lines(log: Log, lines: pa.Table, *, skips_blank: bool = False) -> pa.Table:
+def read_lines(log: Log, lines: pa.Table, blank: BlankCount | None = None) -> pa.Table:
     """Read lines or messages; the result has a row for each valid or rejected record (`plain_columns.schema_of`).
 
-    The rows are in the order of the lines. With `skips_blank`, lines of white space are not records.
+    The rows are in the order of the lines. If `blank` is given, lines of white space are not records, and are counted.
     """
-    reader, schema = _reader(log), schema_of(log)
-    batches = lines.select(LINES.names).cast(LINES).combine_chunks().to_batches()
-    return pa.concat_tables([schema.empty_table(), *(reader.read(batch, skips_blank) for batch in batches)])
+    return read_all(json_reader(log), lines, blank)
 
 
-def lines_reader(log: Log) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function with which Spark's executors read lines, for `mapInArrow`."""
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from read_lines(log, pa.Table.from_batches([batch])).combine_chunks().to_batches()
-
-    return read
-
-
-def _reader(log: Log) -> JsonReader:
+def json_reader(log: Log) -> JsonReader:
     """Return the reader of a log. It is built once for each log."""
     found: JsonReader | None = log.__dict__.get(_READER)
     if found is None:
@@ -82,26 +66,13 @@ def _reader(log: Log) -> JsonReader:
 _READER = "_json_reader"
 
 
-@dataclass
-class Doubt:
-    """Masks of values: values that do not fit, and doubles from which digits may have been lost."""
-
-    misfits: Mask
-    doubles: Mask
-
-    @classmethod
-    def none(cls, size: int) -> Doubt:
-        """Return the masks of values of which none is doubtful."""
-        return cls(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
-
-
-class JsonReader:
+class JsonReader(LineReader):
     """The reader of a log's JSON lines. If `times` is False, the times of the records are not checked."""
 
     def __init__(self, log: Log, *, times: bool = True) -> None:
-        self.log, self.schema, self.records = log, schema_of(log), JsonRecords(log, times=times)
+        records = JsonRecords(log, times=times)
+        super().__init__(log, records, records)
         self._times = times
-        self._plain_values = PlainValues(self.records)
         slow = [one for one in log.shape if not _arrow_parses(one.shape)]
         # The model's reader can read single columns of a record only if it need not reject undeclared fields.
         loose = log.unknown == "ignore" or log.rest is not None
@@ -112,26 +83,24 @@ class JsonReader:
         self._strict = not loose
         self._decimals = _spelled_decimals(log)
 
-    def read(self, batch: pa.RecordBatch, skips_blank: bool = False) -> pa.Table:
-        """Read a batch of lines to a table of records, valid and rejected ones."""
+    def read(self, batch: pa.RecordBatch, blank: BlankCount | None = None) -> pa.Table:
         tables, read, left = list[pa.Table](), list[Rows](), list[Rows]()
         raw = batch.column(0)
         if self._declared is None or not len(raw):
-            return self._judged(batch, np.flatnonzero(~_blank(raw)) if skips_blank else np.arange(len(raw)))
+            return self.judged(batch, without_blank(raw, np.arange(len(raw)), blank))
         likely = self._likely(raw)
         rows = np.flatnonzero(likely)
         cut = [rows[start : start + TOGETHER] for start in range(0, len(rows), TOGETHER)]
-        for made, sure, unsure in _on_threads(partial(self._read, batch), cut):
+        for made, sure, unsure in on_threads(partial(self._read, batch), cut):
             tables += made
             read += sure
             left += unsure
         judged = np.sort(np.concatenate([np.flatnonzero(~likely), *left]))
         if not len(judged):
             return pa.concat_tables(tables)
-        if skips_blank:
-            judged = judged[~_blank(_some(raw, judged))]
+        judged = without_blank(raw, judged, blank)
         order = np.argsort(np.concatenate([*read, judged]))
-        return pa.concat_tables([*tables, self._judged(batch, judged)]).take(pa.array(order))
+        return pa.concat_tables([*tables, self.judged(batch, judged)]).take(pa.array(order))
 
     def _read(self, batch: pa.RecordBatch, rows: Rows) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
         """Read lines with Arrow; return the records, their lines, and the lines that the model's reader must read."""
@@ -154,7 +123,7 @@ class JsonReader:
         has one object in each line.
         """
         size = pc.fill_null(pc.binary_length(raw), 0).to_numpy(zero_copy_only=False)
-        data, ends = _bytes_of(raw)
+        data, ends = bytes_of(raw)
         likely: Mask = (size > 1) & (size <= self.log.record_bytes)
         first, last = np.minimum(ends[:-1], len(data) - 1), np.maximum(ends[1:] - 1, 0)
         for _ in range(_SPACES):
@@ -163,7 +132,7 @@ class JsonReader:
         try:
             raw.cast(pa.string())
         except pa.ArrowInvalid:
-            likely &= np.array([_is_utf8(one) for one in raw], np.bool_)
+            likely &= np.array([is_utf8(one) for one in raw], np.bool_)
         # Only a line with so many bytes can be nested too deeply.
         if (long := np.flatnonzero(likely & (size > 2 * DEPTH))).size:
             opened = np.concatenate([[0], np.cumsum((data == _OPEN) | (data == _LIST))])
@@ -172,7 +141,7 @@ class JsonReader:
 
     def _parsed(self, raw: pa.BinaryArray, rows: Rows) -> Iterator[tuple[Rows, pa.Table | None]]:
         """Parse lines with Arrow; yield the lines with their values, or with None if Arrow could not parse them."""
-        found = self._parse(_some(raw, rows))
+        found = self._parse(some_rows(raw, rows))
         if isinstance(found, pa.Table):
             yield rows, found
         elif len(rows) <= FEW:
@@ -208,20 +177,20 @@ class JsonReader:
 
         A line is left if Arrow may have read a value differently from the model, or if the record does not fit.
         """
-        lines, size = _some(batch, rows), len(rows)
+        lines, size = some_rows(batch, rows), len(rows)
         doubt, columns = Doubt.none(size), dict[str, pa.Array]()
         self._columns(self._root, {name: _one(read[name]) for name in read.column_names}, columns, doubt)
         unsure = doubt.misfits
         if self._decimals is not None:
-            unsure |= _matches(lines.column(0), self._decimals)
+            unsure |= matches(lines.column(0), self._decimals)
         if doubt.doubles.any():
             sizes = pc.binary_length(lines.column(0)).to_numpy(zero_copy_only=False)
-            unsure |= doubt.doubles & ((sizes > 300) | _matches(lines.column(0), "[0-9]{16}|[eE]-"))
+            unsure |= doubt.doubles & ((sizes > 300) | matches(lines.column(0), "[0-9]{16}|[eE]-"))
         if not self._strict:
             unsure |= _no_numbers(lines.column(0))
         if self._some is not None:
             columns |= self._read_some(self._some, lines.column(0), unsure)
-        table = self._table(columns, lines)
+        table = self.table(columns, lines)
         if self._times:
             unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
@@ -250,7 +219,7 @@ class JsonReader:
             return self._plain(shape, values, doubt)
         if isinstance(shape, Struct):
             made = dict[str, pa.Array]()
-            self._columns(self.records.inside(shape), values, made, doubt)
+            self._columns(self.values.inside(shape), values, made, doubt)
             fields = [pa.field(one.name, made[one.name].type) for one in shape.fields]
             arrays = [made[one.name] for one in shape.fields]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
@@ -266,47 +235,12 @@ class JsonReader:
 
     def _plain(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
         if shape.type in ("double", "float"):
-            numbers = pc.fill_null(values, 1.0).to_numpy(zero_copy_only=False)
-            doubt.misfits |= ~np.isfinite(numbers)
-            doubt.doubles |= ~((np.abs(numbers) < 2**53) & (numbers != 0))
-            made = values.cast(column_type(shape.type).arrow, safe=False)
-            if shape.type == "float":
-                doubt.misfits |= np.isinf(pc.fill_null(made, 1.0).to_numpy(zero_copy_only=False))
-            return made
+            return self.finite(shape, values, doubt)
         if shape.form in UNITS:
-            return self._made(self._plain_values.of_numbers(shape, values), doubt)
+            return doubt.marked(self.plain.of_numbers(shape, values))
         if shape.type in ("timestamp", "date", "time", "binary"):
-            return self._made(self._plain_values.of_texts(shape, values), doubt)
+            return doubt.marked(self.plain.of_texts(shape, values))
         return values
-
-    def _made(self, made: tuple[pa.Array, Mask], doubt: Doubt) -> pa.Array:
-        """Return converted values, and mark the values that do not fit."""
-        doubt.misfits |= made[1]
-        return made[0]
-
-    def _judged(self, batch: pa.RecordBatch, rows: Rows) -> pa.Table:
-        """Read lines one by one with the model's reader; the result has the reasons of the rejected records."""
-        lines = _some(batch, rows)
-        known = self.log.arrival_time is not None
-        arrivals = [None] * len(rows) if known else lines.column("_arrival").cast(pa.int64()).to_pylist()
-        read = [self.records.read(raw.as_py(), at) for raw, at in zip(lines.column(0), arrivals, strict=True)]
-        errors = [one if isinstance(one, str) else None for one in read]
-        values = [{} if isinstance(one, str) else one for one in read]
-        columns: dict[str, pa.Array] = {
-            name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in self.log.columns
-        }
-        columns["_error"] = pa.array(errors, pa.string())
-        bad = columns["_error"].is_valid()
-        columns["_raw"] = pc.if_else(bad, lines.column(0), pa.scalar(None, pa.binary()))
-        return self._table(columns, lines)
-
-    def _table(self, columns: dict[str, pa.Array], lines: pa.RecordBatch) -> pa.Table:
-        """Build the table of records from their columns and from the positions of their lines."""
-        own = {name: lines.column(name) for name in ("_source", "_offset", "_arrival")} | columns
-        if self.log.arrival_time is not None:
-            own["_arrival"] = columns[self.log.arrival_time]
-        made = [own.get(one.name, pa.nulls(len(lines), one.type)) for one in self.schema]
-        return pa.table(made, schema=self.schema)
 
 
 def _parsed_by_arrow(fields: Sequence[Field]) -> bool:
@@ -379,65 +313,19 @@ def _exactly(name: str) -> str:
     return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
 
 
-def _matches(raw: pa.Array, pattern: str) -> Mask:
-    found: Mask = pc.fill_null(pc.match_substring_regex(raw, pattern), False).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _on_threads(call: Callable[[Rows], T], parts: Sequence[Rows]) -> Iterator[T]:
-    """Call a function on each part, with a thread for each core; a single part needs no thread."""
-    if len(parts) < 2:
-        yield from map(call, parts)
-        return
-    with ThreadPoolExecutor(min(len(parts), pa.cpu_count())) as pool:
-        yield from pool.map(call, parts)
-
-
 def _no_numbers(raw: pa.BinaryArray) -> Mask:
     """Return a mask of the lines that may have NaN or an infinity outside of texts, which Arrow takes for numbers."""
-    data, ends = _bytes_of(raw)
+    data, ends = bytes_of(raw)
     text = data[ends[0] : ends[-1]].tobytes()
     if b"NaN" not in text and b"Inf" not in text:
         return np.zeros(len(raw), np.bool_)
-    return _matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
-
-
-def _some(lines: Any, rows: Rows) -> Any:
-    """Select rows of an array or a batch, without a copy if the rows are adjacent."""
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
-        return lines.slice(int(rows[0]), len(rows))
-    return lines.take(pa.array(rows, pa.int64()))
+    return matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _bytes_of(raw: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of an array's values, and the positions at which the values end."""
-    _, ends, data = raw.buffers()
-    offsets = np.frombuffer(ends, np.int32)[raw.offset : raw.offset + len(raw) + 1]
-    return (np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)), offsets
-
-
-def _blank(raw: pa.BinaryArray) -> Mask:
-    """Return a mask of the lines that consist only of characters that are allowed around a record."""
-    try:
-        return _matches(raw.cast(pa.string()), _BLANK)
-    except pa.ArrowInvalid:
-        texts = pa.array([one.as_py().decode() if one.is_valid and _is_utf8(one) else None for one in raw], pa.string())
-        return _matches(texts, _BLANK)
-
-
-def _is_utf8(value: pa.Scalar) -> bool:
-    try:
-        value.as_py().decode() if value.is_valid else None
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-_BLANK = r"^[ \t\r\x{FEFF}]*$"
 _IN_ROW = re.compile(r" in row ([0-9]+)$")
 _OPEN, _CLOSE, _LIST = b"{}["
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))

@@ -17,8 +17,9 @@ from pyiceberg.manifest import DataFile
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import latest_in, merge_seen
 from tailrace.ingest.plain_columns import schema_of
-from tailrace.ingest.plain_files import UnplainError, json_parts, parquet_parts
+from tailrace.ingest.plain_files import UnplainError, parquet_parts, text_parts
 from tailrace.ingest.room import COLUMNS, SLICE
+from tailrace.ingest.sources import Format
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_only_declared
@@ -57,13 +58,13 @@ class LandingTask:
     """
 
     log: Log
-    format: str
+    format: Format
     epoch: int
     table: DetachedTable
     part: int
 
     @classmethod
-    def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
+    def of(cls, lake: Lake, log: Log, format: Format, epoch: int) -> LandingTask | None:
         """Return the task for an epoch, or None if the table's columns differ from the columns that the log
         declares.
         """
@@ -97,7 +98,7 @@ class LandingTask:
             for path in paths:
                 yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
             return
-        for records, _ in json_parts(self.log, paths, counting, SLICE):
+        for records, _ in text_parts(self.log, self.format, paths, counting, SLICE):
             if records["_error"].null_count < records.num_rows:
                 bad = pc.is_valid(records["_error"])
                 rejected.append(records.filter(bad))

@@ -7,7 +7,6 @@ the same as the name of a missing column, the field is reported once.
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +19,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tailrace.ingest.sources import Format, file_system
+from tailrace.ingest.sources import Format, csv_header, file_system
 from tailrace.lake.catalog.events import NearName
+from tailrace.model.logs.csv_records import CsvRecords
 from tailrace.model.logs.log import Log
 
 _RECORDS = 16
@@ -82,8 +82,8 @@ class NearNames:
             chosen = chosen[:1] if self._due() else []
         for file in chosen:
             # Errors are ignored here, because unreadable files are reported when all records are read.
-            with suppress(OSError, ValueError, pa.ArrowException, csv.Error):
-                self.of_records(_first(format, file, _RECORDS // len(chosen)))
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self.of_records(_first(self.log, format, file, _RECORDS // len(chosen)))
 
     def of_messages(self, batch: DataFrame) -> None:
         """Check a few JSON messages, at most once a minute."""
@@ -111,19 +111,20 @@ class NearNames:
         return True
 
 
-def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
+def _first(log: Log, format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
     """Yield the field names of a file's first records. Raises `OSError` or `ValueError` if the file is unreadable."""
     files, name = file_system(path)
     if format == "parquet":
         with files.open_input_file(name) as file:
             yield pq.read_schema(file).names
         return
+    if format == "csv":
+        with files.open_input_file(name) as file:
+            yield CsvRecords(log, csv_header(log, path, file)).names
+        return
     with files.open_input_stream(name) as stream:
         lines = stream.read(_BYTES).split(b"\n")
-    if format == "csv":
-        yield from csv.reader([lines[0].decode("utf-8-sig").rstrip("\r")])
-    else:
-        yield from _objects(lines[:most])
+    yield from _objects(lines[:most])
 
 
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:

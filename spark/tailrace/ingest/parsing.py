@@ -2,13 +2,12 @@
 
 For a record that does not fit the log, the bytes and the reason are stored (X6). The frames in this module have the
 log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `_error` and `_raw` are null for a record
-that fits the log. Before parsing, the column `_bytes` contains the raw record, and the column `_text` contains the
-record's text without surrounding white space. `_text` is null if the bytes are not UTF-8. The name of a declared column
-never starts with `_`.
+that fits the log. Before parsing, the column `_bytes` contains the raw record. The name of a declared column never
+starts with `_`.
 
-JSON is parsed by Python on the executors (`ingest.json_reader`), and CSV and Parquet are parsed by Spark. A value must
-have its declared type, and is stored without loss: digits are rounded only in a double. In CSV, an instant must be
-written in ISO 8601, and an instant without a time zone is taken as UTC. Every instant is rounded down to microseconds.
+JSON and CSV are parsed by Python on the executors (`ingest.json_reader`, `ingest.csv_reader`), and Parquet is parsed by
+Spark. A value must have its declared type, and is stored without loss: digits are rounded only in a double. Every
+instant is rounded down to microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 
 import pyarrow as pa
@@ -27,23 +26,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.column_types import MILLIS, NANOS
-from tailrace.ingest.json_reader import LINES, lines_reader
+from tailrace.ingest.csv_reader import csv_reader
+from tailrace.ingest.json_reader import json_reader
 from tailrace.ingest.judging import (
-    MARK,
-    PERMISSIVE,
     as_json,
     exact_instant,
     from_millis,
     from_nanos,
-    join_reasons,
     literal,
-    misfit_reason,
-    value_of_text,
 )
+from tailrace.ingest.line_reader import LINES, over_lines
 from tailrace.ingest.plain_columns import TimeCheck, maximum_ahead, other_time_checks, own_time_checks, schema_of
 from tailrace.ingest.sources import Files, InspectedFile, inspect_files
-from tailrace.model.logs.json_records import too_far_ahead
-from tailrace.model.logs.log import Log, too_large
+from tailrace.model.logs.json_records import AROUND, too_far_ahead
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import null, quoted
 
 
@@ -53,7 +49,7 @@ def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """Read the messages of a micro-batch into this process, as unparsed lines (`ingest.json_reader.LINES`)."""
+    """Read the messages of a micro-batch into this process, as unparsed lines (`ingest.line_reader.LINES`)."""
     return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
@@ -76,9 +72,9 @@ def read_files(
     for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
-            frames.append(_json(log, _lines(spark, log, alike, counting)))
+            frames.append(_json(log, _lines(spark, alike, counting)))
         elif source.format == "csv":
-            frames.append(_csv(spark, log, alike, counting))
+            frames.append(_csv(log, _lines(spark, alike, counting), alike[0].header))
         else:
             frames.append(_parquet(spark, log, alike))
     return reduce(DataFrame.unionByName, frames)
@@ -92,7 +88,7 @@ def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> Da
     if source.format == "parquet":
         return read_files(spark, source, log, [path])
     (file,) = inspect_files(log, source.format, [path])
-    return _only(spark, log, [file]) if file.broken else _lines(spark, log, [file], BlankLines())
+    return _only(spark, log, [file]) if file.broken else _lines(spark, [file], BlankLines())
 
 
 def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
@@ -106,46 +102,14 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 def _json(log: Log, lines: DataFrame) -> DataFrame:
     """Parse lines or messages in JSON with Python on the executors (`ingest.json_reader`)."""
-    read = over_batches(lines_reader(log))
+    read = over_batches(over_lines(partial(json_reader, log)))
     return lines.select(LINES.names).mapInArrow(read, from_arrow_schema(schema_of(log)))
 
 
-def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Parse CSV files that have the same header. The format is RFC 4180, except that a record is always on one line.
-
-    The columns may be in any order. An empty value is a missing value. Every line that equals the header is skipped, at
-    any position in the file.
-    """
-    lines, file = _lines(spark, log, alike, blank), alike[0]
-    if file.unlike:
-        nothing = lines.selectExpr("*", *_nulls(log))
-        return _checked(log, nothing, [("true", literal(file.unlike))], "_bytes")
-    lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
-    # An undeclared column is named by its position, because its name in the file may contain any character.
-    fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    # Spark's CSV parser fails if a line has more than `_COLUMNS` values, so such lines are not passed to the parser.
-    full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
-    line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
-    line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
-    parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
-    values = {n: value_of_text(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
-    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
-    misfits = []
-    for name in (name for name in log.columns if name in fields):
-        term = f"_r.{quoted(name)}"
-        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", misfit_reason(name, log.columns[name], term)))
-    checks = [
-        _too_large(log),
-        ("_text IS NULL", literal("not UTF-8")),
-        (full, literal(f"{_COLUMNS} commas or more")),
-        (
-            f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {literal(_QUOTED_WELL)}",
-            literal("quotes are not as in RFC 4180"),
-        ),
-        (f"_r.{MARK} IS NOT NULL", literal(f"not one value for each of the {len(fields)} columns")),
-        (" OR ".join(f"({holds})" for holds, _ in misfits), join_reasons([f"IF({h}, {s}, NULL)" for h, s in misfits])),
-    ]
-    return _checked(log, typed, checks, "_bytes")
+def _csv(log: Log, lines: DataFrame, header: bytes | None) -> DataFrame:
+    """Parse lines of CSV files that have the same header with Python on the executors (`ingest.csv_reader`)."""
+    read = over_batches(over_lines(partial(csv_reader, log, header)))
+    return lines.select(LINES.names).mapInArrow(read, from_arrow_schema(schema_of(log)))
 
 
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
@@ -223,7 +187,7 @@ def _of_time(check: TimeCheck) -> Iterator[tuple[str, str]]:
     yield f"{at} < {first} OR {at} > {last}", f"CONCAT({literal(f'{check.named} = ')}, {at}, {literal(check.outside)})"
 
 
-def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
+def _lines(spark: SparkSession, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
     """Read the lines of text files with their positions; leave out blank lines."""
     # The offset is an id that combines the number of the scan's partition with the row's position in that partition.
     # The offset is unique only within an epoch, which is sufficient.
@@ -234,13 +198,12 @@ def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank:
         .text([one.path for one in files])
         .selectExpr(
             "CAST(value AS binary) AS _bytes",
-            _trimmed(log),
             "_metadata.file_path AS _source",
             "MONOTONICALLY_INCREASING_ID() AS _offset",
             "_metadata.file_modification_time AS _arrival",
         )
     )
-    return blank.without(lines, "_text <=> ''")
+    return blank.without(lines, _BLANK)
 
 
 def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
@@ -264,28 +227,12 @@ def _nulls(log: Log) -> list[str]:
     return [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
 
 
-def _schema(columns: dict[str, str]) -> str:
-    """Return a parser's schema with these columns and the column in which the parser marks unreadable records."""
-    return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
-
-
-def _trimmed(log: Log) -> str:
-    """Return the SQL of a record's text, which is null if the record is not UTF-8 or is larger than the log's limit."""
-    read = f"OCTET_LENGTH(value) <= {log.record_bytes} AND IS_VALID_UTF8({_STRING})"
-    return f"IF({read}, IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
-
-
-def _too_large(log: Log) -> tuple[str, str]:
-    return f"OCTET_LENGTH(_bytes) > {log.record_bytes}", literal(too_large(log))
-
-
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
-_BOM = "\ufeff"
-_AROUND = " \t\r\n" + _BOM
 _PLACE = ("_source", "_offset", "_arrival")
-_STRING = "CAST(value AS string)"
-_BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
-_STRIPPED = f"TRIM(BOTH {literal(_AROUND)} FROM {_STRING})"
+_TEXT = "CAST(_bytes AS string)"
+_BLANK = f"LEFT({_TEXT}, 1) IN ('', {', '.join(map(literal, AROUND))}) AND {_TEXT} RLIKE {literal(f'^[{AROUND}]*$')}"
+"""The SQL that is true for a line of white space."""
+
 _NO_PATTERN = ("__globPaths__", "false")
 """An internal option of Spark: with this option, brackets and stars in paths are taken literally."""
 
@@ -294,10 +241,3 @@ _WITHOUT_CHECKSUMS = {
     "fs.file.impl.disable.cache": "true",
 }
 """Options with which Hadoop reads local files without looking for checksum files."""
-
-_COLUMNS = 20_000
-"""The maximum number of values that a line of CSV may contain."""
-
-_RFC_4180 = f"MAP({PERMISSIVE}, 'escape', '\"', 'maxColumns', '{_COLUMNS}')"
-_FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'
-_QUOTED_WELL = rf"\A{_FIELD}(?:,{_FIELD})*+\z"

@@ -1,4 +1,4 @@
-"""Read plain files without Spark: lines of JSON files, and columns of Parquet files.
+"""Read plain files without Spark: lines of JSON and CSV files, and columns of Parquet files.
 
 All other files are left to Spark: for them, the functions in this module return None or raise `UnplainError`.
 """
@@ -10,6 +10,8 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlparse
 
@@ -20,12 +22,15 @@ import pyarrow.parquet as pq
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.column_slices import read_slices
 from tailrace.ingest.compressed_text import open_text
-from tailrace.ingest.json_reader import LINES, read_lines
+from tailrace.ingest.csv_reader import csv_reader, header_line
+from tailrace.ingest.json_reader import json_reader
+from tailrace.ingest.line_reader import LINES, LineReader, read_all
 from tailrace.ingest.plain_columns import fit_mask, row_bytes, schema_of
 from tailrace.ingest.room import COLUMNS, Room
-from tailrace.ingest.sources import file_system, longest_line
+from tailrace.ingest.sources import Format, file_system, longest_line
 from tailrace.lake.catalog.detached_table import batched_by_size
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.logs.csv_records import CsvHeaderError
 from tailrace.model.logs.log import Log
 
 
@@ -33,15 +38,17 @@ class UnplainError(TailraceError, ValueError):
     """The error for a file that is not plain, so that Spark must read it."""
 
 
-def read_json(log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None) -> pa.Table | None:
-    """Read the records of JSON files, valid and rejected ones; return None if Spark must read one of the files.
+def read_text(
+    log: Log, format: Format, paths: Sequence[str], counting: BlankLines, room: Room | None = None
+) -> pa.Table | None:
+    """Read the records of JSON or CSV files, valid and rejected ones; return None if Spark must read one of the files.
 
     Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit in the available memory
     (`room`).
     """
     parts, blanks, space = [schema_of(log).empty_table()], BlankLines(), room or Room()
     try:
-        for records, read in json_parts(log, paths, blanks, space.slice):
+        for records, read in text_parts(log, format, paths, blanks, space.slice):
             space.take(records.nbytes, read)
             parts.append(records)
     except UnplainError:
@@ -50,18 +57,42 @@ def read_json(log: Log, paths: Sequence[str], counting: BlankLines, room: Room |
     return pa.concat_tables(parts) if paths else None
 
 
-def json_parts(log: Log, paths: Sequence[str], counting: BlankLines, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read the records of JSON files in parts of about `most` bytes of text; small files share a part.
+def text_parts(
+    log: Log, format: Format, paths: Sequence[str], counting: BlankLines, most: int
+) -> Iterator[tuple[pa.Table, int]]:
+    """Read the records of JSON or CSV files in parts of about `most` bytes of text; small files share a part.
 
     Yields the records of a part, valid and rejected ones, and the number of bytes that were read from the files. Raises
     `UnplainError` if Spark might read a file differently.
     """
-    lines = (part for path in paths for part in _lines(log, path, most))
-    for some in batched_by_size(lines, most, lambda part: part[0].nbytes):
-        texts = pa.concat_tables([part for part, _ in some])
-        records = read_lines(log, texts, skips_blank=True)
-        counting.here += texts.num_rows - records.num_rows
-        yield records, sum(read for _, read in some)
+    lines = (part for path in paths for part in _with_reader(log, format, path, most))
+    for some in batched_by_size(lines, most, lambda part: part.lines.nbytes):
+        for reader, parts in groupby(some, key=lambda part: part.reader):
+            alike = list(parts)
+            texts = pa.concat_tables([part.lines for part in alike])
+            records = read_all(reader, texts, counting)
+            yield records, sum(part.read for part in alike)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Lines of a file, the reader of the lines, and the number of the file's bytes that were read for them."""
+
+    reader: LineReader
+    lines: pa.Table
+    read: int
+
+
+def _with_reader(log: Log, format: Format, path: str, most: int) -> Iterator[_Part]:
+    """Read the lines of a file in parts of about `most` bytes, and choose the reader for them."""
+    reader: LineReader | None = json_reader(log) if format == "json" else None
+    for lines, read in _lines(log, path, most):
+        if reader is None:
+            try:
+                reader = csv_reader(log, header_line(lines.column(0)) if log.csv.header else None)
+            except CsvHeaderError as error:
+                raise UnplainError(path) from error
+        yield _Part(reader, lines, read)
 
 
 def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
@@ -140,7 +171,7 @@ def _alike(type: pa.DataType) -> pa.DataType:
 
 
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read the lines of a JSON file with their positions, in parts of about `most` bytes.
+    """Read the lines of a file with their positions, in parts of about `most` bytes.
 
     Yields each part, together with the number of bytes of the file that were read to obtain the part.
 
@@ -238,7 +269,7 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
-_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
+_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|csv|tsv|txt|log)(?:\.(?:gz|bz2|zst))?$")
 """A pattern for the names of the text files that this module reads.
 
 Spark reads files with these names as text, or decompresses them in the same way as this module.

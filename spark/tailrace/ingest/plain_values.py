@@ -6,6 +6,8 @@ of the usual forms, and the model's reader converts all other values, each diffe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pyarrow.compute as pc
 from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
 from tailrace.ingest.plain_columns import Mask
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, text_value
+from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, text_value
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import Plain
 
@@ -55,8 +57,13 @@ class PlainValues:
         zoned = [self.records.of_local(micros) for micros in coded.dictionary.to_pylist()]
         return pa.array(zoned, pa.int64()).take(coded.indices).cast(made.type), bad
 
-    def of_texts(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
-        """Convert texts to instants, dates, times, decimals or bytes; return the values, and a mask of the misfits."""
+    def of_texts(
+        self, shape: Plain, values: pa.Array, convert: Callable[[str], Any] | None = None
+    ) -> tuple[pa.Array, Mask]:
+        """Convert texts to instants, dates, times, decimals or bytes; return the values, and a mask of the misfits.
+
+        Texts of unusual forms are converted by `convert`, by default by the model's reader of texts in JSON.
+        """
         type, none = column_type(shape.type).arrow, np.zeros(len(values), np.bool_)
         try:
             if decimal_parts(shape.type) is not None:
@@ -69,17 +76,17 @@ class PlainValues:
         except pa.ArrowInvalid:
             # Some text is no decimal of the type, or has the form of a date but is no day of the calendar.
             pass
-        return self._one_by_one(shape, values, type)
+        return self.one_by_one(values, type, convert or partial(text_value, self.records, shape))
 
-    def _one_by_one(self, shape: Plain, values: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
-        """Convert each different text with the model's reader."""
+    def one_by_one(self, values: pa.Array, type: pa.DataType, convert: Callable[[str], Any]) -> tuple[pa.Array, Mask]:
+        """Convert each different text with a function; return the values, and a mask of the misfits."""
         coded = values.dictionary_encode()
         made, bad = list[Any](), list[bool]()
         for text in coded.dictionary.to_pylist():
             try:
-                made.append(text_value(self.records, shape, text))
+                made.append(convert(text))
                 bad.append(False)
-            except (ValueError, ArithmeticError):
+            except (ValueError, ArithmeticError, MisfitError):
                 made.append(None)
                 bad.append(True)
         try:

@@ -8,8 +8,6 @@ of the files, without reading records.
 
 from __future__ import annotations
 
-import codecs
-import csv
 import json
 import os
 import re
@@ -19,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -28,9 +26,10 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.column_types import column_type, parquet_type
-from tailrace.ingest.compressed_text import has_line_over
+from tailrace.ingest.compressed_text import has_line_over, open_text
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.csv_records import CsvRecords, is_blank
 from tailrace.model.logs.log import Log
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]
@@ -44,7 +43,7 @@ read.
 
 def check_format(log: Log, source: Files | Kafka) -> None:
     """Raise `SourceError` if a log has columns or options that files of the source's format cannot have."""
-    if isinstance(source, Files) and source.format != "json" and (found := log.json_only) is not None:
+    if isinstance(source, Files) and source.format == "parquet" and (found := log.json_only) is not None:
         raise SourceError(
             f"log {log.name}: {found} = {getattr(log, found)!r} is not read from {source.format} files: write the "
             f"records as JSON, or leave {found} out"
@@ -66,7 +65,7 @@ class Files:
     """A source of files that land in a folder; the files are read in the order of their modification times.
 
     `per_epoch` is the maximum number of files in an epoch. A JSON file has one object per line; a CSV file has a header
-    line. The name of the folder is taken literally, including brackets and stars.
+    line unless the log says otherwise. The name of the folder is taken literally, including brackets and stars.
     """
 
     folder: str
@@ -159,7 +158,7 @@ def _exists(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class InspectedFile:
-    """The result of inspecting a file: the names and types of its columns (type `""` in CSV), and its header line.
+    """The result of inspecting a file: the names and types of the columns of Parquet, or the header line of CSV.
 
     `broken` is the reason why the file cannot be read at all. `unlike` describes how the file's columns differ from the
     declared columns.
@@ -167,7 +166,7 @@ class InspectedFile:
 
     path: str
     columns: tuple[tuple[str, str], ...] = ()
-    header: str = ""
+    header: bytes | None = None
     broken: str = ""
     unlike: str = ""
 
@@ -177,7 +176,7 @@ class InspectedFile:
         # A path that looks like a pattern gets its own group. If Spark read such a path together with other paths, it
         # would read all of the files twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
-        return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
+        return (self.unlike, repr(self.header), repr(self.columns), alone, str(self.has_colon))
 
     @property
     def has_colon(self) -> bool:
@@ -215,9 +214,10 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
             if format == "json":
                 return InspectedFile(path)
             if format == "csv":
-                return _look_at_csv(log, path, files, name)
+                file.seek(0)
+                return InspectedFile(path, header=csv_header(log, path, file))
             return _look_at_parquet(log, path, pq.ParquetFile(file))
-        except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             return InspectedFile(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
 
 
@@ -271,12 +271,22 @@ def _barred(path: str) -> bool:
     return isinstance(files, fs.LocalFileSystem) and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
 
 
-def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> InspectedFile:
-    with files.open_input_stream(name) as stream:
-        start = bytes(stream.read(1 << 16)).removeprefix(codecs.BOM_UTF8)
-    header = next((line for line in start.split(b"\n") if line.strip(b" \t\r")), b"").decode().strip(" \t\r")
-    columns = tuple((column.strip(), "") for row in csv.reader([header], strict=True) for column in row)
-    return InspectedFile(path, columns, header, unlike=_unlike(log, columns) if columns else "no header")
+def csv_header(log: Log, path: str, file: Any) -> bytes | None:
+    """Read the header of a CSV file: its first line that is not blank; None if the log's files have no header.
+
+    Raises `ValueError` if the header cannot be divided into the names of columns.
+    """
+    if not log.csv.header:
+        return None
+    start, text = b"", open_text(path, file)
+    while text is not None:
+        more = text.read(1 << 16)
+        start += more
+        whole = start if not more else start[: start.rfind(b"\n") + 1]
+        header = next((line for line in whole.split(b"\n") if not is_blank(line)), b"")
+        if header or not more:
+            return CsvRecords(log, header).header_bytes
+    raise ValueError("only Hadoop can decompress it")
 
 
 def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:

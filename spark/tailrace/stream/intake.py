@@ -255,7 +255,7 @@ class Intake:
     def _by_workers(self) -> WorkerLanding | None:
         """Return the object that lands epochs with Python on the executors, or None if only Spark can land this log."""
         source, log = self.source, self.log
-        if not isinstance(source, Files) or source.format == "csv" or self.framed is not None:
+        if not isinstance(source, Files) or self.framed is not None:
             return None
         if log.signed or log.id_columns or log.strategy.learns:
             return None

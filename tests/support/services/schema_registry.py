@@ -24,7 +24,7 @@ import fastavro
 import pyarrow as pa
 import requests
 
-from tailrace.ingest.json_reader import LINES
+from tailrace.ingest.line_reader import LINES
 from tailrace.settings import Settings
 
 

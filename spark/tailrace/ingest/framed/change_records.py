@@ -22,7 +22,8 @@ from tailrace.ingest.framed.avro_bodies import AvroSchema
 from tailrace.ingest.framed.column_values import Misfits
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
-from tailrace.ingest.json_reader import LINES, JsonReader
+from tailrace.ingest.json_reader import JsonReader
+from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.plain_columns import Mask
 from tailrace.model.base.errors import Fault
 from tailrace.model.logs.log import Log

@@ -32,7 +32,7 @@ from tailrace.ingest.framed.column_values import Misfits, without_head
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compile_schema, message_fields
 from tailrace.ingest.framed.schema_columns import UnreadableSchemaError, nulls_of
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
-from tailrace.ingest.json_reader import LINES
+from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.parsing import own_batch, raw_messages
 from tailrace.ingest.plain_columns import as_numbers, fit_mask, schema_of
 from tailrace.model.logs.json_records import time_fault
@@ -162,7 +162,7 @@ def messages_reader(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordB
 
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
-    """Convert messages to records with the log's columns. The table of messages has the columns `json_reader.LINES`.
+    """Convert messages to records with the log's columns. The table of messages has the columns `line_reader.LINES`.
 
     For a rejected message, the result has a row with the message's bytes and the error.
     """

@@ -154,6 +154,27 @@ class JsonRecords:
             return None
         return reading.values
 
+    def read_value(self, shape: Shape, text: str, name: str) -> Any:
+        """Read the value of a column from a JSON text of its own, such as a cell of CSV.
+
+        Raises `MisfitError` if the value does not fit.
+        """
+        text = text.strip(AROUND)
+        if (reason := beyond(text)) is not None:
+            raise MisfitError(f"{name} is {reason}")
+        reading = _Reading(self, text)
+        try:
+            value, end = reading.value(shape, 0, name)
+        except (ValueError, IndexError, RecursionError):
+            end = -1
+        if end != len(text):
+            raise MisfitError(f"{name} = {excerpt(text)} is not JSON")
+        if "\\u" in text and _LONE.search(text):
+            raise MisfitError(f"{name} has {HALF_A_PAIR}")
+        if (reason := reading.reason(self._order)) is not None:
+            raise MisfitError(reason)
+        return value
+
     def inside(self, shape: Struct) -> Branch:
         """Return the branch that reads the fields of a struct."""
         return self._inside[id(shape)]

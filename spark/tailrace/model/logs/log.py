@@ -21,6 +21,7 @@ from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_plain, stored_type, type_faults
+from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
@@ -132,7 +133,8 @@ class Log:
     or a format of `strptime`. `zone` is the time zone of instants that are written without one, by default UTC. If the
     clocks of the zone show a time twice, the first of the two instants is used. If the clocks skip a time, the time is
     read with the offset before the skip. `record_bytes` is the maximum size of a line or message in bytes; a larger
-    line or message is rejected.
+    line or message is rejected. `csv` has the options of the log's CSV files. In CSV, the place of a column is the name
+    in the header.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Log:
     zone: str = "UTC"
     rest: str | None = None
     elements: int = ELEMENTS
+    csv: Csv = RFC_4180
 
     landed: ClassVar[bool] = True
     """Whether a source fills the log, so that the lake has a table with the log's records."""
@@ -240,7 +243,7 @@ class Log:
 
     @property
     def json_only(self) -> str | None:
-        """The option of the log that CSV and Parquet files cannot have; None if the log is flat."""
+        """The option of the log that Parquet files cannot have; None if the log is flat."""
         plain = all(map(is_plain, self.declared.values()))
         options = {
             "columns": not plain, "fields": self.fields, "instants": isinstance(self.instants, Mapping),
@@ -314,6 +317,8 @@ class Log:
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
         yield from self._message_faults()
+        if not isinstance(self.csv, Csv):
+            yield Fault("log.csv", self.csv, "options of CSV", 'write for example csv=Csv(delimiter=";")')
         size: object = self.record_bytes
         if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= LARGEST:
             expected = f"a number of bytes, {LARGEST} at most"

@@ -1,26 +1,22 @@
 """Functions that read sample records and cut them into epochs, so that users can try out a definition in plain Python.
 
 A sample is read like the source of a stream: a value is accepted only if it has the declared type. A row with a value
-of another type is rejected, and the reason for the rejection is returned. JSON is read exactly as in a stream. CSV has
-another parser than in a stream, so unusual rows of CSV may be read differently.
+of another type is rejected, and the reason for the rejection is returned.
 """
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length
-from tailrace.model.base.values import fitted_number as of_number
-from tailrace.model.base.values import in_utc, no_value, of_value
-from tailrace.model.logs.json_records import AROUND, JsonRecords, as_values
+from tailrace.model.base.values import of_value
+from tailrace.model.logs.csv_records import csv_records
+from tailrace.model.logs.json_records import AROUND, JsonRecords, Values, as_values
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -71,24 +67,14 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
     [RejectedRow(line=2, reason='at = 7 is not a timestamp')]
     """
-    reader, shapes = JsonRecords(log), {one.name: one.shape for one in log.shape}
-    records, rejected = list[Record](), list[RejectedRow]()
-    for number, line in enumerate(lines, 1):
-        if not line.strip(AROUND):
-            continue
-        read = reader.read(line.encode(errors="surrogatepass"))
-        if isinstance(read, str):
-            rejected.append(RejectedRow(number, read))
-        else:
-            records.append({n: as_values(shapes[n], value) if n in shapes else value for n, value in read.items()})
-    return Sample(records, rejected)
+    reader = JsonRecords(log)
+    whole = ((number, line) for number, line in enumerate(lines, 1) if line.strip(AROUND))
+    return _of_values(log, ((number, reader.read(line.encode(errors="surrogatepass"))) for number, line in whole))
 
 
-def from_csv(log: Log, lines: Iterable[str]) -> Sample:
-    """Read records from CSV with a header line; an empty value counts as a missing value."""
-    rows = csv.DictReader(lines, restkey="", strict=True)
-    given = ((rows.line_num, {n: v for n, v in row.items() if v is not None and v != ""}) for row in rows)
-    return _sample(log, given, _of_text)
+def from_csv(log: Log, lines: Iterable[bytes]) -> Sample:
+    """Read records from lines of CSV, as the log's options of CSV describe them."""
+    return _of_values(log, csv_records(log, lines))
 
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
@@ -185,10 +171,22 @@ def _by_period(arrivals: Sequence[tuple[int, Came]], period: int) -> Iterator[tu
         yield bundle, number * period
 
 
-def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads: Any) -> Sample:
+def _of_values(log: Log, rows: Iterable[tuple[int, Values | str]]) -> Sample:
+    """Build a sample from values that the model's readers have read."""
+    shapes = {one.name: one.shape for one in log.shape}
+    records, rejected = list[Record](), list[RejectedRow]()
+    for line, read in rows:
+        if isinstance(read, str):
+            rejected.append(RejectedRow(line, read))
+        else:
+            records.append({n: as_values(shapes[n], value) if n in shapes else value for n, value in read.items()})
+    return Sample(records, rejected)
+
+
+def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any]]], reads: Any) -> Sample:
     records, rejected = list[Record](), list[RejectedRow]()
     for line, row in rows:
-        made = row if isinstance(row, str) else _record(log, row, reads)
+        made = _record(log, row, reads)
         if isinstance(made, str):
             rejected.append(RejectedRow(line, made))
         else:
@@ -224,27 +222,3 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
         by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
         return f"the event time {log.event_time} = {event} is more than {by} after its arrival at {arrival}"
     return record
-
-
-def _refuse_beyond(whole: int) -> None:
-    """Raise `ValueError` for a whole number above 2**53 or below -2**53; doubles cannot represent all such numbers."""
-    if abs(whole) > 2**53:
-        raise ValueError
-
-
-def _of_text(text: Any, type: str) -> Any:
-    match type:
-        case "string":
-            return text
-        case "boolean":
-            return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else no_value()
-        case "date":
-            return date.fromisoformat(text)
-        case "timestamp":
-            return in_utc(datetime.fromisoformat(text))
-    if type == "double" and _WHOLE.fullmatch(text.strip()):
-        _refuse_beyond(int(text))
-    return of_number(Decimal(text.strip()), type)
-
-
-_WHOLE = re.compile("[-+]?[0-9]{1,400}")

@@ -84,8 +84,11 @@ def _read_file(log: Log, path: Path) -> Sample:
             return sample_records.from_rows(log, pq.read_table(path).to_pylist())
         if kind not in _SUFFIXES:
             raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
+        if kind == ".csv":
+            with path.open("rb") as raw:
+                return sample_records.from_csv(log, raw)
         with path.open(encoding="utf-8", newline="") as lines:
-            return sample_records.from_csv(log, lines) if kind == ".csv" else sample_records.from_json(log, lines)
+            return sample_records.from_json(log, lines)
     except (OSError, ValueError) as error:
         if isinstance(error, LoadError):
             raise
