@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.types import StringType
 from typer.testing import CliRunner
 
 from tailrace import (
@@ -149,6 +150,15 @@ def test_plan_of_what_is_there_already_and_of_what_is_not_there_at_all(lake: Lak
     same = planned(tmp_path, "name='hourly_rides'")
     assert (same["change"], same["estimate"]) == ("nothing", None)
     assert planned(tmp_path, "name='elsewhere'")["change"] == "new"
+
+
+def test_V6_plan_says_which_columns_a_definition_does_not_use(lake: Lake, tmp_path: Path) -> None:
+    wider = planned(tmp_path, 'log=replace(H.log, columns=dict(H.log.columns) | {"km": "bigint"}, grows=True)')
+    assert (wider["change"], wider["unused"]) == ("nothing", ["km"])
+    assert "km of log rides: a change of these columns changes nothing" in " ".join(wider["text"].split())
+    with lake.table("rides").update_schema() as update:
+        update.add_column("tip", StringType())
+    assert planned(tmp_path, "name='hourly_rides'")["unused"] == ["tip"]
 
 
 def test_plan_of_an_older_lake_says_that_it_changed_but_not_in_which_part(lake: Lake, tmp_path: Path) -> None:

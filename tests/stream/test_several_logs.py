@@ -247,7 +247,7 @@ def test_each_log_has_one_source_and_each_source_a_log(place: Place) -> None:
         with pytest.raises(StreamError, match=said):
             Stream(place.spark, place.lake, [COUNTED], given)
     changed = replace(COUNTED, name="other", log=replace(VIEWS, disorder=seconds(9)), key="ad", what={"n": Count()})
-    with pytest.raises(StreamError, match="two of the definitions read a log views that they declare otherwise"):
+    with pytest.raises(StreamError, match="declare the log views in two ways"):
         place.stream([COUNTED, changed])
 
 

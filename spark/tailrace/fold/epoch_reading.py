@@ -96,21 +96,28 @@ class EpochReading(ABC):
 class LandingEpoch(EpochReading):
     """An epoch that is being landed; `landed` maps each log's name to the log's epoch.
 
+    `logs` has the logs as they are landed. A definition may declare fewer columns of a log, and then reads no others.
     When a fold reads the epoch, all folds that run earlier in the epoch have already staged their output.
     """
 
     def __init__(
-        self, engines: StreamEngines, folds: Mapping[str, LedgerFold], landed: Mapping[str, PassedEpoch]
+        self,
+        engines: StreamEngines,
+        folds: Mapping[str, LedgerFold],
+        landed: Mapping[str, PassedEpoch],
+        logs: Mapping[str, Log],
     ) -> None:
         super().__init__(engines)
-        self._folds, self._landed = folds, landed
+        self._folds, self._landed, self._logs = folds, landed, logs
 
     def _part(self, log: Log) -> PassedEpoch:
         if isinstance(log, Panes | Productions):
             return self._folds[log.of.name].passed_on()
         if isinstance(log, Arrivals):
-            return self._engines.arrived(log, self._landed[log.of.name])
-        return self._landed[log.name]
+            return self._engines.arrived(log, self._part(log.of))
+        others = [name for name in self._logs[log.name].columns if name not in log.columns]
+        passed = self._landed[log.name]
+        return self._engines.without(passed, others) if others else passed
 
 
 class RecordedEpoch(EpochReading):
@@ -131,7 +138,7 @@ class RecordedEpoch(EpochReading):
         super().__init__(engines)
         self._folds, self._recordings = folds, recordings
         self._epoch, self._after = epoch, after
-        self._found = dict[str, PassedEpoch]()
+        self._found = dict[tuple[str, ...], PassedEpoch]()
 
     def _part(self, log: Log) -> PassedEpoch:
         if isinstance(log, Arrivals):
@@ -140,9 +147,10 @@ class RecordedEpoch(EpochReading):
             return self._engines.arrived(log, self._part(log.of), times)
         if isinstance(log, Panes | Productions):
             return self._of_fold(self._folds[log.of.name])
-        if log.name not in self._found:
-            self._found[log.name] = self._landed(log)
-        return self._found[log.name]
+        width = (log.name, *log.columns)
+        if width not in self._found:
+            self._found[width] = self._landed(log)
+        return self._found[width]
 
     def _of_fold(self, fold: LedgerFold | LedgerReading) -> PassedEpoch:
         now = EpochCommit.of(fold.lease.head.properties)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,10 @@ class StreamEngines:
         bundles = {side: one.bundle for side, one in passed.items()}
         bundle = self.having(bundles.values()).united(union, bundles)
         return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
+
+    def without(self, passed: PassedEpoch, columns: Sequence[str]) -> PassedEpoch:
+        """Return an epoch without some columns of its records."""
+        return replace(passed, bundle=self.having([passed.bundle]).without(passed.bundle, columns))
 
     def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
         """Convert a log's epoch to the epoch of its `Arrivals` log, in which arrival times are the event times.

@@ -31,6 +31,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
+from tailrace.model.logs.widest import LogConflictError, widest
 
 if TYPE_CHECKING:
     from tailrace.engines.spark.session import Starting
@@ -118,7 +119,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
         `landed` maps each log's name to the log's epoch.
         """
-        return LandingEpoch(self.engines, self._by_name, landed)
+        return LandingEpoch(self.engines, self._by_name, landed, {log.name: log for log in self.logs})
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
         after = epoch - 1 if after is None else after
@@ -310,13 +311,17 @@ class FoldGroup(Sequence[LedgerFold]):
 def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
     """Return the logs that the definitions read from sources, sorted by name.
 
-    Raises `StreamError` if two different logs have the same name.
+    If the definitions declare a log with different columns, the returned log has all of these columns. Raises
+    `StreamError` if the definitions declare a log in ways that contradict each other.
     """
-    found: dict[str, Log] = {}
-    for log in (log for definition in definitions for log in definition.sources):
-        if found.setdefault(log.name, log) != log:
-            raise StreamError(f"two of the definitions read a log {log.name} that they declare otherwise: import it")
-    return tuple(found[name] for name in sorted(found))
+    found: dict[str, list[tuple[str, Log]]] = {}
+    for definition in definitions:
+        for log in definition.sources:
+            found.setdefault(log.name, []).append((definition.name, log))
+    try:
+        return tuple(widest(found[name]) for name in sorted(found))
+    except LogConflictError as error:
+        raise StreamError(str(error)) from None
 
 
 def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:

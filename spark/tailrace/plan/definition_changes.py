@@ -20,6 +20,7 @@ from tailrace.lake.change.generations import former_generations, generation_of, 
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import match_names
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
@@ -73,7 +74,8 @@ class ChangePlan:
     value. `generation` is the current generation of the tables, or None if there are no tables. `before` lists the
     earlier generations that are kept. `log` is the total size of the definition's logs, or None if one of these logs
     does not exist. `refused` is the reason for which the definition cannot be applied; it is None if the definition can
-    be applied. `readers` names the definitions that read the panes of this definition.
+    be applied. `readers` names the definitions that read the panes of this definition. `unused` lists the columns of
+    the definition's log that the definition does not use: they may be added or changed without a new generation.
     """
 
     change: Change
@@ -84,6 +86,7 @@ class ChangePlan:
     estimate: Estimate | None
     refused: str | None
     readers: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
 
 def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
@@ -110,7 +113,17 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         None if same or log is None else estimate(lake, pipeline, log),
         None if same else refusal_reason(lake, pipeline),
         tuple(readers(lake, pipeline)),
+        tuple(unused_columns(lake, pipeline)),
     )
+
+
+def unused_columns(lake: Lake, pipeline: Pipeline) -> list[str]:
+    """List the columns of a pipeline's log, as the log declares it and in the lake, that the pipeline does not use."""
+    declared, table = list(pipeline.log.columns), lake.find(pipeline.log.name) if pipeline.log.landed else None
+    own = log_contract(pipeline.log).columns
+    there = [] if table is None else [field.name for field in table.schema().fields if field.name not in own]
+    used = {*pipeline.used, pipeline.log.event_time}
+    return [name for name in [*declared, *there] if name not in used]
 
 
 def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:

@@ -36,7 +36,7 @@ from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.migration import widen
+from tailrace.lake.change.migration import fit_log, widen
 from tailrace.lake.commit.epoch_properties import OFFSET
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.errors import TailraceError
@@ -92,6 +92,8 @@ class Stream:
             # Add new columns to the tables before any lease is taken: a definition that cannot run must not stop
             # another running stream.
             widen(lake, stage)
+        for log in self.logs.values():
+            fit_log(lake, log)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial, singledispatch
 from typing import TypeAlias
@@ -91,6 +91,10 @@ class DuckEngine:
         with self.database.cursor() as own, ExitStack() as there:
             names = {side: there.enter_context(register(own, bundle)) for side, bundle in bundles.items()}
             return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
+
+    def without(self, bundle: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Return a bundle without some of its columns."""
+        return bundle.drop_columns(list(columns))
 
     def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
         """Add the arrival time to the records of a log's bundle. `times` maps each epoch to its processing time."""

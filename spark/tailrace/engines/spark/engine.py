@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import singledispatch
 from typing import Any, TypeAlias
@@ -113,6 +113,10 @@ class SparkEngine:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
             names = {side: views.enter_context(view_frame(self.spark, frame)) for side, frame in frames.items()}
             return self.spark.sql(union_records(union, names))
+
+    def without(self, bundle: BundleRecords, columns: Sequence[str]) -> DataFrame:
+        """Return a bundle without some of its columns."""
+        return as_frame(self.spark, bundle).drop(*columns)
 
     def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> DataFrame:
         """Add the arrival time to the records of a log's bundle. `times` maps each epoch to its processing time."""

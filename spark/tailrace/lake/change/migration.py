@@ -32,16 +32,18 @@ from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.change.generations import generations_beside
 from tailrace.lake.change.registry import registry_contracts, registry_lake
+from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, contract_changes, match_columns
 from tailrace.lake.schema.contract_files import apply_contract_file
-from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.iceberg_types import iceberg_schema
-from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.lake_errors import FormerShapeError, MovedError
 from tailrace.lake.schema.layouts import sort_order, term
 from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+from tailrace.model.logs.log import Log
 
 T = TypeVar("T")
 
@@ -292,6 +294,34 @@ def widen(lake: Lake, definition: Definition) -> None:
             for contract in accumulator_contracts(lake, stage):
                 _widen(lake, contract)
     check_definition(lake, definition)
+
+
+def fit_log(lake: Lake, log: Log) -> None:
+    """Check that a log's table, if it exists, has all columns that the log declares.
+
+    If the log has the option `grows`, missing columns are added, and types are widened. Raises `FormerShapeError` if
+    columns are still missing.
+    """
+    if not lake.has(log.name):
+        return
+    contract = apply_contract_file(log_contract(log), lake.settings.contracts)
+    wanted = {Kind.ADD, Kind.WIDEN}
+
+    def attempt(table: Table) -> list[ContractChange]:
+        lacking = [one for one in contract_changes(contract, table) if one.kind in wanted | {Kind.RENAME}]
+        # The table may have a column under another name, which the column got after the definition was written.
+        live = match_names(table, contract.columns, table.schema().column_names)
+        lacking = [one for one in lacking if one.kind is not Kind.ADD or len(one.path) > 1 or not live[one.name]]
+        doing = [one for one in lacking if one.kind in wanted and one.effect is Effect.SAFE and log.grows]
+        if doing:
+            commit(table, contract, doing)
+        return [one for one in lacking if one not in doing]
+
+    if lacking := _until_unmoved(lake, log.name, attempt):
+        raise FormerShapeError(
+            f"the table of log {log.name} is not as the log declares it ({'; '.join(map(str, lacking))}): run "
+            "`tailrace tables apply`, or declare grows=True in the log, and the stream adds columns itself"
+        )
 
 
 def _widen(lake: Lake, contract: Contract) -> None:

@@ -16,6 +16,7 @@ from tailrace.model.base.errors import Fault, raise_faults
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import moment
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
+from tailrace.model.logs.widest import widest
 
 
 class Producer(Protocol):
@@ -144,8 +145,11 @@ class Union(Log):
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        found = {log.name: log for part in self.parts for log in part.sources}
-        return tuple(found.values())
+        found: dict[str, list[tuple[str, Log]]] = {}
+        for part in self.parts:
+            for log in part.sources:
+                found.setdefault(log.name, []).append((part.name, log))
+        return tuple(map(widest, found.values()))
 
     def columns_of(self, member: str) -> Mapping[str, str]:
         """Return a mapping for one log of the union: from column names of the union to column names of this log."""

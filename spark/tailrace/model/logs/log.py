@@ -124,6 +124,11 @@ class Log:
     `json`, which keeps all undeclared fields of a record, as they were written. `elements` is the maximum number of
     elements of a list; a record with a longer list is rejected.
 
+    Columns may be added to a log later. With `grows`, the stream that lands the log adds the columns that the log's
+    table does not have yet, and widens types of columns. Without `grows`, a user does this with `tailrace tables
+    apply`. The records that are already there have nulls in the new columns. Definitions may declare one log with
+    different columns; a stream then lands the columns of all its definitions.
+
     `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format. For
     Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to the
     other name, or a tuple of other names, that the column may have in these schemas. An example is the old name of a
@@ -160,6 +165,7 @@ class Log:
     rest: str | None = None
     elements: int = ELEMENTS
     csv: Csv = RFC_4180
+    grows: bool = False
 
     landed: ClassVar[bool] = True
     """Whether a source fills the log, so that the lake has a table with the log's records."""
@@ -319,6 +325,10 @@ class Log:
         yield from self._message_faults()
         if not isinstance(self.csv, Csv):
             yield Fault("log.csv", self.csv, "options of CSV", 'write for example csv=Csv(delimiter=";")')
+        if not isinstance(self.grows, bool):
+            yield Fault(
+                "log.grows", self.grows, "True or False", "leave it out, and `tailrace tables apply` adds columns"
+            )
         size: object = self.record_bytes
         if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= LARGEST:
             expected = f"a number of bytes, {LARGEST} at most"

@@ -54,7 +54,7 @@ def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
         **fields(compared, "generation", "left=before"),
         "log": log and fields(log, "records", "bytes", "rejected", "epochs", "event_time=events"),
         "estimate": cost,
-        **fields(compared, "refused", "readers"),
+        **fields(compared, "refused", "readers", "unused"),
     }
 
 
@@ -77,6 +77,9 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
             rows.append(("", f"not the {quantity(log.rejected, 'record')} that it rejected"))
         by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
         rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
+    if compared.unused:
+        names = ", ".join(compared.unused)
+        rows.append(("does not use", f"{names} of log {pipeline.log.name}: a change of these columns changes nothing"))
     if compared.readers:
         rows.append(("read by", f"{', '.join(compared.readers)}: they read its panes"))
     if compared.change is not Change.NOTHING:

@@ -34,10 +34,10 @@ def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
     """Return the SQL select-list items that convert the columns of `present` to the columns that the log declares.
 
-    Returns None if the columns of `present` already have the declared names and types.
+    Returns None if the columns of `present` already have the declared names and types, and there are no others.
     """
     declared = declared_types(log)
-    if all(present.get(name) == type for name, type in declared.items()):
+    if present == declared:
         return None
     names = match_names(lake.table(log.name), declared, present)
     return [
