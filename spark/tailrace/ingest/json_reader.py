@@ -84,28 +84,30 @@ class JsonReader(LineReader):
         self._decimals = _spelled_decimals(log)
 
     def read(self, batch: pa.RecordBatch, blank: BlankCount | None = None) -> pa.Table:
-        tables, read, left = list[pa.Table](), list[Rows](), list[Rows]()
         raw = batch.column(0)
         if self._declared is None or not len(raw):
             return self.judged(batch, without_blank(raw, np.arange(len(raw)), blank))
-        likely = self._likely(raw)
-        rows = np.flatnonzero(likely)
-        cut = [rows[start : start + TOGETHER] for start in range(0, len(rows), TOGETHER)]
-        for made, sure, unsure in on_threads(partial(self._read, batch), cut):
+        tables, read, left = list[pa.Table](), list[Rows](), list[Rows]()
+        starts = range(0, len(raw), TOGETHER)
+        for made, sure, unsure in on_threads(partial(self._read, batch), starts):
             tables += made
             read += sure
             left += unsure
-        judged = np.sort(np.concatenate([np.flatnonzero(~likely), *left]))
+        judged = np.sort(np.concatenate(left))
         if not len(judged):
             return pa.concat_tables(tables)
         judged = without_blank(raw, judged, blank)
         order = np.argsort(np.concatenate([*read, judged]))
         return pa.concat_tables([*tables, self.judged(batch, judged)]).take(pa.array(order))
 
-    def _read(self, batch: pa.RecordBatch, rows: Rows) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
-        """Read lines with Arrow; return the records, their lines, and the lines that the model's reader must read."""
-        tables, sure, left = list[pa.Table](), list[Rows](), list[Rows]()
-        for some, parsed in self._parsed(batch.column(0), rows):
+    def _read(self, batch: pa.RecordBatch, start: int) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
+        """Read the lines from the index `start` on with Arrow, `TOGETHER` lines at most.
+
+        Returns the records, their lines, and the lines that the model's reader must read.
+        """
+        likely = self._likely(batch.column(0).slice(start, TOGETHER))
+        tables, sure, left = list[pa.Table](), list[Rows](), [start + np.flatnonzero(~likely)]
+        for some, parsed in self._parsed(batch.column(0), start + np.flatnonzero(likely)):
             if parsed is None:
                 left.append(some)
             else:
@@ -134,13 +136,16 @@ class JsonReader(LineReader):
         except pa.ArrowInvalid:
             likely &= np.array([is_utf8(one) for one in raw], np.bool_)
         # Only a line with so many bytes can be nested too deeply.
-        if (long := np.flatnonzero(likely & (size > 2 * DEPTH))).size:
-            opened = np.concatenate([[0], np.cumsum((data == _OPEN) | (data == _LIST))])
-            likely[long] &= opened[ends[long + 1]] - opened[ends[long]] <= DEPTH
+        if (likely & (size > 2 * DEPTH)).any():
+            text = data[ends[0] : ends[-1]]
+            opening = ends[0] + np.flatnonzero((text == _OPEN) | (text == _LIST))
+            likely &= np.diff(np.searchsorted(opening, ends)) <= DEPTH
         return likely
 
     def _parsed(self, raw: pa.BinaryArray, rows: Rows) -> Iterator[tuple[Rows, pa.Table | None]]:
         """Parse lines with Arrow; yield the lines with their values, or with None if Arrow could not parse them."""
+        if not len(rows):
+            return
         found = self._parse(some_rows(raw, rows))
         if isinstance(found, pa.Table):
             yield rows, found
@@ -316,8 +321,9 @@ def _exactly(name: str) -> str:
 def _no_numbers(raw: pa.BinaryArray) -> Mask:
     """Return a mask of the lines that may have NaN or an infinity outside of texts, which Arrow takes for numbers."""
     data, ends = bytes_of(raw)
-    text = data[ends[0] : ends[-1]].tobytes()
-    if b"NaN" not in text and b"Inf" not in text:
+    text = data[ends[0] : ends[-1]]
+    capitals = np.flatnonzero((text == _NAN) | (text == _INFINITE))
+    if not _BEFORE_NUMBER[text[capitals - 1]].any():
         return np.zeros(len(raw), np.bool_)
     return matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
 
@@ -327,7 +333,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 _IN_ROW = re.compile(r" in row ([0-9]+)$")
-_OPEN, _CLOSE, _LIST = b"{}["
+_OPEN, _CLOSE, _LIST, _NAN, _INFINITE = b"{}[NI"
+_BEFORE_NUMBER = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r", np.uint8))
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))
 _SPACES = 3
 """The maximum number of white spaces before and after a line that Arrow parses."""

@@ -26,7 +26,7 @@ from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Plain
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-T = TypeVar("T")
+P, T = TypeVar("P"), TypeVar("T")
 
 LINES = pa.schema(
     {
@@ -158,7 +158,7 @@ def matches(raw: pa.Array, pattern: str) -> Mask:
     return found
 
 
-def on_threads(call: Callable[[Rows], T], parts: Sequence[Rows]) -> Iterator[T]:
+def on_threads(call: Callable[[P], T], parts: Sequence[P]) -> Iterator[T]:
     """Call a function on each part, with a thread for each core; a single part needs no thread."""
     if len(parts) < 2:
         yield from map(call, parts)
