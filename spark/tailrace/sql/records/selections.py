@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tailrace.model.base.conditions import term_at
+from tailrace.model.base.types import struct_type
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
 from tailrace.model.definition.record_steps import (
@@ -74,10 +75,8 @@ def step_query(
         shared = [quoted(name) for name in columns if name != step.name]
         return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
     if isinstance(step, Explode):
-        made = _exploded(step, types)
-        if failing:
-            made = f"IF({FAILED} IS NULL, {made}, {_no_element(step, types)})"
-        return Query(f"SELECT {', '.join(map(quoted, columns))}, INLINE({made}) FROM {source}")
+        shared = ", ".join(map(quoted, columns))
+        return Query(f"SELECT {shared}, {_exploded(step, types, failing=failing)} FROM {source}")
     return None
 
 
@@ -112,25 +111,24 @@ def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
     return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
 
 
-def _exploded(step: Explode, types: Mapping[str, str]) -> str:
-    """Return the SQL expression for the list of structs, each of which has the new columns of one record."""
+def _exploded(step: Explode, types: Mapping[str, str], *, failing: bool) -> str:
+    """Return the select-list item that makes a row of each element, with the new columns.
+
+    A rejected record makes one row, in which the new columns are null.
+    """
     elements = term_at(Sql(), {name: quoted(name) for name in types}, step.name)
-    terms = [f"'{step.into}', _a"]
-    if step.place is not None:
+    if step.place is None:
+        one = f"ARRAY({null(step.element(types))})"
+    else:
         # The index `_i` counts from 0, but the position column counts from 1.
-        terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
-    rows = f"TRANSFORM({elements}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
-    empty = _no_element(step, types) if step.outer else f"CAST(ARRAY() AS array<{_row_type(step, types)}>)"
-    return f"IF({elements} IS NULL OR SIZE({elements}) = 0, {empty}, {rows})"
-
-
-def _no_element(step: Explode, types: Mapping[str, str]) -> str:
-    """Return the SQL expression for a list with one row, in which the new columns are null."""
-    return f"ARRAY(CAST(NULL AS {_row_type(step, types)}))"
-
-
-def _row_type(step: Explode, types: Mapping[str, str]) -> str:
-    return f"struct<{','.join(f'{quoted(name)}:{type}' for name, type in step.made(types).items())}>"
+        row = f"NAMED_STRUCT('{step.into}', _a, '{step.place}', CAST(_i + 1 AS bigint))"
+        one = f"ARRAY({null(struct_type(step.made(types)))})"
+    taken = elements if step.place is None else f"TRANSFORM({elements}, (_a, _i) -> {row})"
+    if step.outer:
+        taken = f"IF({elements} IS NULL OR SIZE({elements}) = 0, {one}, {taken})"
+    if failing:
+        taken = f"IF({FAILED} IS NULL, {taken}, {one})"
+    return f"EXPLODE({taken}) AS {quoted(step.into)}" if step.place is None else f"INLINE({taken})"
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
