@@ -17,8 +17,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.partials import may_be_late
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
-from tailrace.sql.records.selections import FAILED
-from tailrace.sql.terms import Query
+from tailrace.sql.records.selections import FAILED, is_common, may_fail, query_steps
+from tailrace.sql.terms import Query, Relation, all_of
 
 MANY = 100_000
 """The minimum number of windows that a large epoch affects.
@@ -40,10 +40,17 @@ class SqlExecution(DuckExecution):
 
     _kind = "TABLE"
 
+    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
+        super().__init__(connection, pipeline, steps)
+        self._names["given"] = Relation(f"{self._own}_given")
+        # If SQL runs all steps and no step rejects records, the steps are a view. Then DuckDB runs them together with
+        # the query that reads their records, and computes only the columns that this query needs.
+        self._viewed = bool(pipeline.each) and steps is None and self._assigns and not may_fail(pipeline)
+        self._viewed = self._viewed and all(map(is_common, pipeline.each))
+
     def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
-        taken, names = self._placed(self._prepared(bundle)), self._names
+        taken, names = self._registered(bundle), self._names
         self._clock(state, clock_before(state))
-        self.connection.register(names["bundle"], taken.records)
         partials = in_duckdb(self._texts.partials)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {partials}")
         late = (lambda _: self._answer(self._texts.late)) if taken.records.num_rows else None
@@ -59,7 +66,22 @@ class SqlExecution(DuckExecution):
             rows = self.connection.execute(f"SELECT * FROM {self._names['partials']}").to_arrow_table()
             return rows, self._late(state, taken, clock_before(state)).num_rows > 0
         finally:
-            self.connection.unregister(self._names["bundle"])
+            self._unregister()
+
+    def _registered(self, bundle: pa.Table) -> DuckBundle:
+        """Run the steps on a bundle, and make the relation of the records that the queries read."""
+        if not self._viewed:
+            taken = self._placed(self._prepared(bundle))
+            self.connection.register(self._names["bundle"], taken.records)
+            return taken
+        self.connection.register(self._names["given"], bundle)
+        made = query_steps(self.pipeline, self._names["given"], bundle.column_names)
+        assert made is not None, "every step can be written in SQL"
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {self._names['bundle']} AS {in_duckdb(all_of(made))}")
+        return DuckBundle(bundle, None)
+
+    def _unregister(self) -> None:
+        self.connection.unregister(self._names["given" if self._viewed else "bundle"])
 
     def _closest(self) -> int | None:
         text = f"SELECT MIN(window_end) FROM {self._names['partials']}"
@@ -87,7 +109,7 @@ class SqlExecution(DuckExecution):
                 rows = pa.concat_tables([*map(self._answer, texts.ledger), rows])
             after = self._stepped(in_duckdb(texts.remaining), state, clock)
         self._kind = kind
-        self.connection.unregister(names["bundle"])
+        self._unregister()
         rows = self._with_rejected(rows, bundle, clock)
         return DuckResult(rows, after, tuple(texts.ledger), self._answer) if later else DuckResult(rows, after)
 
@@ -102,6 +124,9 @@ class SqlExecution(DuckExecution):
         if bundle.late is None or not may_be_late(self.pipeline, bundle.closest, state.clock):
             return self.schema.empty_table()
         return self._typed(bundle.late(clock))
+
+    _assigns = True
+    """Whether the queries assign the records to windows."""
 
     def _placed(self, bundle: DuckBundle) -> DuckBundle:
         """Add the windows that user-defined windowing code assigns to each record.
@@ -121,6 +146,8 @@ class AssignedExecution(SqlExecution):
     The code is called once per record. Windows that merge do not use this execution, because user-defined code may
     define its own rule for merging windows.
     """
+
+    _assigns = False
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
