@@ -26,7 +26,8 @@ from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Plain
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-P, T = TypeVar("P"), TypeVar("T")
+P = TypeVar("P")
+T = TypeVar("T")
 
 LINES = pa.schema(
     {

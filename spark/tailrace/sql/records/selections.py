@@ -75,8 +75,8 @@ def step_query(
         shared = [quoted(name) for name in columns if name != step.name]
         return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
     if isinstance(step, Explode):
-        shared = ", ".join(map(quoted, columns))
-        return Query(f"SELECT {shared}, {_exploded(step, types, failing=failing)} FROM {source}")
+        own = ", ".join(map(quoted, columns))
+        return Query(f"SELECT {own}, {_exploded(step, types, failing=failing)} FROM {source}")
     return None
 
 
