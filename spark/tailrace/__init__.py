@@ -18,7 +18,7 @@ from tailrace.model.combiners.first_last import First, Last
 from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile, TopK
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
-from tailrace.model.combiners.variance import Variance
+from tailrace.model.combiners.variance import StdDev, Variance
 from tailrace.model.definition.computation import EVENT, PROCESSING, Computation, Context, Field, Timer
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
@@ -121,6 +121,7 @@ __all__ = [
     "Sliding",
     "SparkColumns",
     "SparkFrame",
+    "StdDev",
     "Sum",
     "TailraceError",
     "Timer",

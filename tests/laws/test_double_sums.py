@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from itertools import pairwise
-from math import fsum, inf, ldexp, nan, nextafter, ulp
+from math import fsum, inf, isfinite, ldexp, nan, nextafter, sqrt, ulp
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,16 +28,20 @@ from tailrace import (
     Max,
     Mean,
     Pipeline,
+    StdDev,
     Sum,
+    Variance,
     hours,
 )
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.algebra import SQUARE_UNITS, Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.combiners.basic import LIMBS, Combiner
+from tailrace.model.base.types import WHOLE
+from tailrace.model.combiners.basic import ENDLESS, LIMBS, Combiner
 from tailrace.model.combiners.retraction import taken_back
+from tailrace.model.combiners.variance import SQUARES
 from tailrace.model.definition.pipeline import UNANSWERED
 from tailrace.model.step.reference import fold_stages
 from tailrace.model.windows.panes import Accumulation
@@ -248,6 +254,132 @@ def test_M7_a_ledger_with_sums_of_doubles_replays_row_for_row(how: Accumulation)
         assert replay(lake, pipeline(how)).ok
         (answer,) = lake.table("totals").scan().to_arrow().to_pylist()
         assert (answer["total"], answer["mean"], answer[UNANSWERED]) == (None, None, f"total: {WHY}; mean: {WHY}")
+
+
+# --------------------------------------------------------------------------------------------------------- variances
+
+SPREADS = [[value for value in values if abs(value) < 2.0**62] or [0.1] for values in MULTISETS[: cases(400, 4000)]]
+SPREADS += [[1e9 + random.Random(n).random() for n in range(size)] for size in (2, 3, 50)]
+SPREADS += [[0.1] * size for size in (1, 2, 7, 100)] + [[3.0, 3.0, nextafter(3.0, 4)]]
+WHY_SQUARES = (
+    "a value of x is 2^62 (4.6e18) or more, or has binary digits below 2^-124 (4.7e-38), "
+    "so that there is no exact total of squares: leave out such records with keep"
+)
+
+
+def exact_variance(values: Sequence[float], population: bool = False) -> float | None:
+    """The exact numerator, rounded to a double and divided as a double."""
+    n, exact = len(values), [Fraction(value) for value in values]
+    if n < (1 if population else 2):
+        return None
+    above = n * sum(value**2 for value in exact) - sum(exact) ** 2
+    return (above.numerator / above.denominator) / (n * (n if population else n - 1))
+
+
+@pytest.mark.parametrize("population", [False, True])
+def test_M7_a_variance_of_doubles_is_of_the_exact_totals_in_any_order_cut_and_after_retractions(
+    population: bool,
+) -> None:
+    draw, spread, root = random.Random(8), Variance("x", population), StdDev("x", population)
+    parts = spread.parts("double")
+    for values, more in pairwise(SPREADS):
+        expected, mixed = exact_variance(values, population), draw.sample(values, len(values))
+        held = accumulated(mixed, spread)
+        assert held == accumulated(values, spread)
+        assert result(held, spread) == expected
+        assert result(held, root) == (None if expected is None else sqrt(expected))
+        for value in [*more, nan, inf, 1e300]:
+            lifted = spread.lift(ALGEBRA, value, "double")
+            back = taken_back(ALGEBRA, spread, lifted, "double")
+            for terms in (lifted, back):
+                held = [part.merged(ALGEBRA, x, y) for part, x, y in zip(parts, held, terms, strict=True)]
+        assert held == accumulated(values, spread)
+
+
+def square_values() -> list[float | None]:
+    draw = random.Random(9)
+    edge: list[float | None] = [2.0**62, nextafter(2.0**62, 0), -(2.0**62) + 512, 2.0**-124, 3 * 2.0**-124]
+    return [*ODD, *edge, *(any_double(draw) * draw.choice([1, 1, 2.0**-60]) for _ in range(3000))]
+
+
+def test_M7_sql_splits_the_square_of_each_double_as_the_model_does() -> None:
+    values = square_values()
+    rows = in_sql(pa.table({"n": range(len(values)), "x": pa.array(values, pa.float64())}), Sql().square_limbs("x"))
+    for value, row in zip(values, rows, strict=True):
+        *limbs, large = ALGEBRA.square_limbs(value)
+        assert row == (*limbs, large), value
+        if value is not None and not large and isfinite(value) and not ALGEBRA.limbs(value)[6]:
+            total = sum(Fraction(limb) * Fraction(unit) for limb, unit in zip(limbs, SQUARE_UNITS, strict=True))
+            assert total == Fraction(value) ** 2
+
+
+def spread_table() -> pa.Table:
+    """The accumulators of variances, one for each multiset."""
+    names, held = Variance("x").parts("double"), [accumulated(values, Variance("x")) for values in SPREADS]
+    columns = {
+        part.name if part.name != "n" else "count": pa.array(
+            [row[place] for row in held], pa.decimal128(38, 0) if part.type == WHOLE else pa.int64()
+        )
+        for place, part in enumerate(names)
+    }
+    return pa.table({"n": range(len(held)), **columns})
+
+
+SPREAD = Sql().spread_of_limbs("count", LIMBS, SQUARES, ENDLESS)
+
+
+def test_M7_sql_rounds_the_numerator_of_a_variance_once() -> None:
+    rows = in_sql(spread_table(), [SPREAD])
+    expected = [exact_numerator(values) for values in SPREADS]
+    assert [row[0] for row in rows] == expected
+
+
+def exact_numerator(values: Sequence[float]) -> float:
+    exact = [Fraction(value) for value in values]
+    above = len(values) * sum(value**2 for value in exact) - sum(exact) ** 2
+    return above.numerator / above.denominator
+
+
+def spreads(how: Accumulation = RETRACTING) -> Pipeline:
+    what: dict[str, Combiner] = {"spread": Variance("x"), "root": StdDev("x", population=True)}
+    return replace(pipeline(how), what=what)
+
+
+def test_M7_duckdb_says_of_variances_of_doubles_what_the_model_says() -> None:
+    draw = random.Random(10)
+    for values in draw.sample(SPREADS, cases(1, 20)):
+        compared(spreads(), epochs([values[:2], values[2:], [None], [1e300], [-inf, 0.1]]))
+        answer = last_answer(spreads(), epochs([values[::2], values[1::2]]))
+        assert answer["spread"] == exact_variance(values)
+
+
+def test_M7_a_later_stage_takes_values_out_of_a_variance_of_doubles() -> None:
+    later = replace(later_stage(), what={"spread": Variance("most")})
+    compared(later, epochs([[0.1], [0.2, 1e16], [inf]]))
+
+
+@pytest.mark.parametrize(("odd", "spread"), [(inf, nan), (nan, nan), (1e300, None), (2.0**62, None), (5e-324, None)])
+def test_M7_a_variance_is_nan_or_null_with_why_while_a_value_is_not_finite_or_out_of_range(
+    odd: float, spread: float | None
+) -> None:
+    answer = last_answer(spreads(), epochs([[0.5, odd], [0.25]]))
+    assert [repr(answer[name]) for name in ("spread", "root")] == [repr(spread)] * 2
+    if spread is None:
+        assert f"spread: {WHY_SQUARES}" in answer[UNANSWERED]
+
+
+@pytest.mark.spark
+def test_M7_spark_computes_variances_of_doubles_as_the_model_does(plain: SparkSession) -> None:
+    values = square_values()[:600]
+    records = plain.createDataFrame(pa.table({"n": range(len(values)), "x": pa.array(values, pa.float64())}))
+    terms = (f"{term} AS c{n}" for n, term in enumerate(Sql().square_limbs("x")))
+    assert [tuple(row) for row in records.orderBy("n").selectExpr(*terms).collect()] == [
+        ALGEBRA.square_limbs(value) for value in values
+    ]
+    sums = plain.createDataFrame(spread_table()).orderBy("n").selectExpr(f"{SPREAD} AS spread").collect()
+    assert [row[0] for row in sums] == [exact_numerator(values) for values in SPREADS]
+    made = epochs([[0.1, 1e9, None], [0.2, -1e16], [nan], [1e40, inf]])
+    assert written(OnSpark(plain).said(spreads(), made)) == written(expected(spreads(), made))
 
 
 @pytest.mark.spark

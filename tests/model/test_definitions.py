@@ -228,15 +228,15 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         ],
     ),
     "truth_and_variance_of_other_types": (
-        {"what": {"all": AllTrue("zone"), "any": AnyTrue("at"), "spread": Variance("meters")}},
+        {"what": {"all": AllTrue("zone"), "any": AnyTrue("at"), "spread": Variance("zone")}},
         [
             Fault("what['all'].column", "zone: string", "a boolean column", "declare it as boolean in the log"),
             Fault("what['any'].column", "at: timestamp", "a boolean column", "declare it as boolean in the log"),
             Fault(
                 "what['spread'].column",
-                "meters: double",
-                "an integer or decimal column",
-                "declare it for example decimal(18,6) in the log, so that its squares are exact in any order",
+                "zone: string",
+                "a column of numbers",
+                "declare it as double or decimal(18,6)",
             ),
         ],
     ),

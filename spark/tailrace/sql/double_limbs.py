@@ -6,7 +6,9 @@ reduced by the closest whole number. Both operations are exact, so all engines c
 
 from __future__ import annotations
 
-from tailrace.model.base.algebra import LIMB, LIMBS_END
+from collections.abc import Iterable, Sequence
+
+from tailrace.model.base.algebra import LIMB, LIMBS_END, SPLIT, SQUARE_UNITS, SQUARES_END
 from tailrace.model.base.types import WHOLE
 from tailrace.sql.wide_numbers import decimal, let
 
@@ -20,6 +22,7 @@ def _double(value: float) -> str:
 
 
 _LIMB, _SHARE = _double(LIMB), _double(1 / LIMB)
+_SQUARES_END = f"{int(SQUARES_END)}D"
 _INFINITY, _MINUS_INFINITY, _NAN = (f"CAST('{name}' AS double)" for name in ("Infinity", "-Infinity", "NaN"))
 
 
@@ -58,13 +61,7 @@ def real_of_limbs(top: str, whole: str, small: str, least: str, up: str, down: s
     (`Algebra.real_of_limbs`).
 
     The sums are decimals. First, each sum passes its multiples of 2^62 on to the next higher limb. Each of the five
-    resulting limbs fits a bigint and is at most slightly larger than 2^61, so the first limb that is not zero
-    determines the number's sign and size.
-
-    Then the first 55 to 62 bits of the number become a bigint: the first limb, multiplied by a power of two (`_power`),
-    plus the upper bits of the second limb. A double has 53 bits. If lower bits are left, and the bigint is even, the
-    bigint is moved by one towards these bits, so it is not mistaken for a tie. Then the cast to a double rounds it as
-    the exact number has to be rounded.
+    resulting limbs fits a bigint and is at most slightly larger than 2^61.
     """
     sums = {"_l1": top, "_l2": whole, "_l3": small, "_l4": least}
     carried = {name: _carried(total) for name, total in sums.items()}
@@ -73,18 +70,102 @@ def real_of_limbs(top: str, whole: str, small: str, least: str, up: str, down: s
         more = "" if above is None else f" + {carried[above]}"
         limbs[name] = f"{_kept(total, carried[name])}{more}"
     units = [2.0 ** (_BITS * place) for place in (2, 1, 0, -1, -2)]
-    names, nothing = list(limbs), "0L"
-    first = [f"{name} <> {nothing}" for name in names]
-    following = [*names[1:], nothing]
-    below = [
-        f"(({' OR '.join(first[:place])}) AND {first[place + 1]}) THEN {names[place + 1]}" for place in range(1, 4)
+    number = _closest(list(limbs), units)
+    for name, value in reversed(limbs.items()):
+        number = let(name, value, number)
+    endless = f"IF({up} <> 0L, IF({down} <> 0L, {_NAN}, {_INFINITY}), {_MINUS_INFINITY})"
+    return f"IF({up} <> 0L OR {down} <> 0L, {endless}, {number})"
+
+
+def square_limbs(a: str) -> tuple[str, ...]:
+    """Return the SQL expressions for the limbs of a double's square (`Algebra.square_limbs`)."""
+    value = f"IF(ABS({a}) < {_SQUARES_END}, {a}, 0D)"
+    times = f"({SPLIT!r}D * {value})"
+    high = f"({times} - ({times} - {value}))"
+    low = f"({value} - {high})"
+    square = f"({value} * {value})"
+    left = f"((({high} * {high} - {square}) + 2D * ({high} * {low})) + {low} * {low})"
+    made, above = list[str](), ["", *(f" % {_double(unit)}" for unit in SQUARE_UNITS)]
+    for place, unit in enumerate(SQUARE_UNITS):
+        parts = (
+            f"CAST((({of}{above[place]}) - ({of}{above[place + 1]})) * {_double(1 / unit)} AS bigint)"
+            for of in (square, left)
+        )
+        made.append(f"({' + '.join(parts)})")
+    return (*made, f"IF(ABS({a}) >= {_SQUARES_END} AND ABS({a}) < {_INFINITY}, 1L, 0L)")
+
+
+def spread_of_limbs(n: str, limbs: Sequence[str], squares: Sequence[str], endless: Sequence[str]) -> str:
+    """Return the SQL expression for the double closest to `n` times the sum of squares, minus the square of the total
+    (`Algebra.spread_of_limbs`).
+
+    The sums of limbs are decimals. After a pass of carries, the limbs of both sums have at most slightly more than 61
+    bits, so each place of the difference is a sum of a few products, which has at most 38 digits. A pass of carries
+    leaves limbs of up to 72 bits there, because a carry is computed as a double, and a second pass leaves limbs that
+    fit a bigint.
+    """
+    totals, held = [_at("_total", place) for place in range(1, 6)], [_at("_squares", place) for place in range(1, 8)]
+    count, places = f"CAST({n} AS {WHOLE})", list[str]()
+    for place in range(9):
+        terms = [f"{count} * {held[place - 2]}"] if place >= 2 else [decimal(0, WHOLE)]
+        for first in range(max(0, place - 4), place // 2 + 1):
+            last = place - first
+            twice = "" if first == last else "2 * "
+            terms.append(_whole(f"{twice}{_whole(f'{totals[first]} * {totals[last]}')}"))
+        places.append(_whole(f"{_whole(terms[0])}{''.join(f' - {term}' for term in terms[1:])}"))
+    # Each array is computed within the value of the next one. So an engine does not carry it along any further.
+    difference = f"ARRAY({', '.join(places)})"
+    for name, sums in (("_squares", squares), ("_total", limbs)):
+        difference = let(name, _passed(f"ARRAY({', '.join(map(_whole, sums))})", len(sums)), difference)
+    passed = _passed(_passed(difference, 9, widens=False), 9, widens=False)
+    bigints = [f"CAST({_at('_limbs', place)} AS bigint)" for place in range(1, 10)]
+    number = let("_limbs", passed, _closest(bigints, [2.0 ** (_BITS * (4 - place)) for place in range(9)]))
+    return f"IF({' OR '.join(f'{one} <> 0L' for one in endless)}, {_NAN}, {number})"
+
+
+def _passed(limbs: str, count: int, *, widens: bool = True) -> str:
+    """Return the SQL expression for an array of limbs after a pass of carries, given the array before the pass.
+
+    The highest limb is the first one. If `widens`, the result has one more limb.
+    """
+    carries = [_whole(_at("_carries", place)) for place in range(1, count + 1)]
+    made = [
+        _whole(
+            f"{_at('_sums', place)} - {_whole(f'{carry} * {decimal(2**_BITS, WHOLE)}')}{f' + {more}' if more else ''}"
+        )
+        for place, (carry, more) in enumerate(zip(carries, [*carries[1:], ""], strict=True), 1)
     ]
+    if widens:
+        made.insert(0, carries[0])
+    passed = f"ARRAY({', '.join(_carried(_at('_sums', place)) for place in range(1, count + 1))})"
+    return let("_sums", limbs, let("_carries", passed, f"ARRAY({', '.join(made)})"))
+
+
+def _at(name: str, place: int) -> str:
+    return f"TRY_ELEMENT_AT({name}, {place})"
+
+
+def _whole(a: str) -> str:
+    return f"CAST({a} AS {WHOLE})"
+
+
+def _closest(names: Sequence[str], units: Sequence[float]) -> str:
+    """Return the SQL expression for the double closest to a number, given its limbs and the units of the limbs.
+
+    The limbs are bigints, the highest one first; each is at most slightly larger than 2^61, so the first limb that is
+    not zero determines the number's sign and size. The first 55 to 62 bits of the number become a bigint: the first
+    limb, multiplied by a power of two (`_power`), plus the upper bits of the second limb. A double has 53 bits. If
+    lower bits are left, and the bigint is even, the bigint is moved by one towards these bits, so it is not mistaken
+    for a tie. Then the cast to a double rounds it as the exact number has to be rounded.
+    """
+    places = range(1, len(names) + 1)
+    below = [(f"_place <= {place - 2} AND {names[place - 1]} <> 0L", names[place - 1]) for place in places[2:]]
     steps = {
-        **limbs,
-        "_first": _case(zip(first, names, strict=True), nothing),
-        "_second": _case(zip(first, following, strict=True), nothing),
-        "_below": f"CASE {' '.join(f'WHEN {one}' for one in below)} ELSE {nothing} END",
-        "_unit": _case(zip(first, map(_double, units), strict=True), _double(1.0)),
+        "_place": _case(((f"{name} <> 0L", place) for place, name in zip(places, names, strict=True)), "0"),
+        "_first": _picked(names, "0L"),
+        "_second": _picked(names[1:], "0L"),
+        "_below": _case(below, "0L"),
+        "_unit": _picked([_double(unit) for unit in units], _double(1.0)),
         "_power": _power("_first"),
         "_bits": f"_first * _power + _second DIV ({2**_BITS}L DIV _power)",
         "_left": f"_second % ({2**_BITS}L DIV _power)",
@@ -96,8 +177,7 @@ def real_of_limbs(top: str, whole: str, small: str, least: str, up: str, down: s
     number = f"CAST(_bits + {moved} AS double) * (_unit / CAST(_power AS double))"
     for name, value in reversed(steps.items()):
         number = let(name, value, number)
-    endless = f"IF({up} <> 0L, IF({down} <> 0L, {_NAN}, {_INFINITY}), {_MINUS_INFINITY})"
-    return f"IF({up} <> 0L OR {down} <> 0L, {endless}, {number})"
+    return number
 
 
 def _carried(total: str) -> str:
@@ -114,9 +194,14 @@ def _kept(total: str, carried: str) -> str:
     return f"CAST(CAST({total} - {passed} AS {WHOLE}) AS bigint)"
 
 
-def _case(cases: object, otherwise: str) -> str:
-    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)  # type: ignore[attr-defined]
+def _case(cases: Iterable[tuple[str, object]], otherwise: str) -> str:
+    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     return f"CASE {whens} ELSE {otherwise} END"
+
+
+def _picked(values: Sequence[str], otherwise: str) -> str:
+    """Return the SQL expression for the value at the place of the first limb that is not zero."""
+    return _case(((f"_place = {place}", value) for place, value in enumerate(values, 1)), otherwise)
 
 
 def _power(a: str) -> str:

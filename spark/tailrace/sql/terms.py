@@ -256,6 +256,9 @@ class Sql:
     def ratio(self, a: Term, b: Term) -> Term:
         return f"(CAST({a} AS double) / CAST({b} AS double))"
 
+    def root(self, a: Term) -> Term:
+        return f"SQRT({a})"
+
     def periods(self, at: Term, period: int, offset: int) -> Term:
         # The remainder is subtracted before the division. So the result is rounded down even for times before 1970,
         # where DIV alone would round towards zero.
@@ -271,6 +274,8 @@ class Sql:
     remainder, quotient = staticmethod(wide_numbers.remainder), staticmethod(wide_numbers.quotient)
     joined, levelled = staticmethod(wide_numbers.joined), staticmethod(wide_numbers.levelled)
     limbs, real_of_limbs = staticmethod(double_limbs.limbs), staticmethod(double_limbs.real_of_limbs)
+    square_limbs = staticmethod(double_limbs.square_limbs)
+    spread_of_limbs = staticmethod(double_limbs.spread_of_limbs)
     narrow, beyond = staticmethod(wide_numbers.narrow), staticmethod(wide_numbers.beyond)
     centred = staticmethod(wide_numbers.centred)
 

@@ -10,9 +10,9 @@ The class `Algebra` contains the description of each operation together with its
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
-from math import ceil, inf, isfinite, nan
+from math import ceil, fmod, inf, isfinite, nan, sqrt
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
@@ -24,6 +24,15 @@ LIMB = 2.0**62
 
 LIMBS_END = 2.0**124
 """The absolute value from which on a double is too large for its limbs."""
+
+SQUARES_END = 2.0**62
+"""The absolute value from which on a double's square is too large for its limbs."""
+
+SQUARE_UNITS = tuple(2.0 ** (62 * place) for place in range(1, -5, -1))
+"""The units of the limbs of a double's square, the largest one first (`Algebra.square_limbs`)."""
+
+SPLIT = 2.0**27 + 1
+"""The factor by which a double is multiplied to split it into two halves of its digits."""
 
 Term: TypeAlias = Any
 """A value of the algebra: a Python value for `Scalars`, or the text of a SQL expression for the execution in SQL."""
@@ -139,6 +148,10 @@ class Algebra(Protocol):
         """Return a divided by b as a double; the caller must ensure that b is not zero."""
         return float(a) / float(b)
 
+    def root(self, a: Term) -> Term:
+        """Return the square root of a double that is not negative, as the closest double; null stays null."""
+        return None if a is None else sqrt(a)
+
     def periods(self, at: Term, period: int, offset: int) -> Term:
         """Return how many whole periods lie between `offset` and `at`, rounded down; all arguments are in
         microseconds.
@@ -237,6 +250,45 @@ class Algebra(Protocol):
             number = number * int(LIMB) + int(limb)
         # Python rounds a quotient of integers correctly.
         return number / int(LIMB) ** 2
+
+    def square_limbs(self, a: Term) -> tuple[Term, ...]:
+        """Split the square of a double into whole numbers, whose sums are exact in any order; return seven bigints.
+
+        The first six are in units of `SQUARE_UNITS`. They represent the square exactly if the absolute value of the
+        double is less than 2^62, and the double has no binary digits below 2^-124. The last one is 1 if the double is a
+        finite number that is too large, otherwise 0. A null, and any larger double, has six zeros.
+
+        The square is the sum of two doubles, a rounded product and its error (T. J. Dekker, 1971). The remainder of a
+        division by a power of two, and the difference of two such remainders, are exact.
+        """
+        value = float(a) if a is not None and abs(a) < SQUARES_END else 0.0
+        times = SPLIT * value
+        high = times - (times - value)
+        low = value - high
+        square = value * value
+        left = ((high * high - square) + 2.0 * (high * low)) + low * low
+        limbs, above = [0] * len(SQUARE_UNITS), (square, left)
+        for place, unit in enumerate(SQUARE_UNITS):
+            below = (fmod(square, unit), fmod(left, unit))
+            limbs[place] = sum(int((a - b) / unit) for a, b in zip(above, below, strict=True))
+            above = below
+        large = a is not None and isfinite(a) and abs(a) >= SQUARES_END
+        return (*limbs, int(large))
+
+    def spread_of_limbs(self, n: Term, limbs: Sequence[Term], squares: Sequence[Term], endless: Sequence[Term]) -> Term:
+        """Compute n times the sum of the squares, minus the square of the total; return the closest double.
+
+        The total is given by the sums of the first four `limbs` of all values, and the sum of the squares by the sums
+        of the first six `square_limbs`. The result is NaN if a count of `endless` is not zero.
+        """
+        if any(endless):
+            return nan
+        total = held = 0
+        for limb in limbs:
+            total = total * int(LIMB) + int(limb)
+        for limb in squares:
+            held = held * int(LIMB) + int(limb)
+        return (int(n) * held - total**2) / int(LIMB) ** 4
 
     def narrow(self, a: Term) -> Term:
         """Convert a whole number of at most 38 digits to a bigint; the result is null if the number does not fit a

@@ -227,24 +227,26 @@ def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
 LIMBS = ("top", "whole", "small", "least")
 """The parts for the exact total of doubles: sums of whole numbers in units of 2^62, 1, 2^-62 and 2^-124."""
 
-_ENDLESS = ("up", "down")
+ENDLESS = ("up", "down")
 """The parts that count the doubles that are not finite.
 
 `up` counts the values that are infinity, and `down` the values that are minus infinity. A NaN is counted in both parts,
 because the sum of infinity and minus infinity is also NaN.
 """
 
-_OUTSIDE = "outside"
+OUTSIDE = "outside"
 """The part that counts the doubles whose limbs do not represent their value exactly (`Algebra.limbs`)."""
 
 
-def _double_parts() -> tuple[Part, ...]:
+def double_parts() -> tuple[Part, ...]:
+    """Return the parts for the exact total of doubles, and for the numbers of values of each kind."""
     limbs = (Part(name, WHOLE, Merge.ADD, lifted="bigint") for name in LIMBS)
-    counts = (Part(name, "bigint", Merge.ADD) for name in ("n", *_ENDLESS, _OUTSIDE))
+    counts = (Part(name, "bigint", Merge.ADD) for name in ("n", *ENDLESS, OUTSIDE))
     return (*limbs, *counts)
 
 
-def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
+def has_value(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
+    """Return `then` if a value is not null, otherwise `otherwise`."""
     return o.choose(o.missing(value), otherwise, then)
 
 
@@ -267,7 +269,7 @@ class Count(Combiner):
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         one = o.literal(1, "bigint")
-        return (one if self.column is None else _has(o, value, one, o.literal(0, "bigint")),)
+        return (one if self.column is None else has_value(o, value, one, o.literal(0, "bigint")),)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return parts["n"]
@@ -288,7 +290,7 @@ class _Total(Combiner):
         # The part for the upper digits must be the last part, because a column that is added to an existing table
         # becomes the table's last column.
         if type == "double":
-            return _double_parts()
+            return double_parts()
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
@@ -296,10 +298,10 @@ class _Total(Combiner):
         zero = o.literal(0, "bigint")
         if type == "double":
             *limbs, up, down, outside = o.limbs(value)
-            return (*limbs, _has(o, value, o.literal(1, "bigint"), zero), up, down, outside)
-        number = _has(o, value, value, zero)
+            return (*limbs, has_value(o, value, o.literal(1, "bigint"), zero), up, down, outside)
+        number = has_value(o, value, value, zero)
         total, *high = lifted_total(o, number, type or "bigint")
-        return (total, _has(o, value, o.literal(1, "bigint"), zero), *high)
+        return (total, has_value(o, value, o.literal(1, "bigint"), zero), *high)
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         if type is not None and type != "double" and not is_exact_number(type):
@@ -320,11 +322,11 @@ class _Total(Combiner):
 
     def _fits(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
         """Return whether the limbs represent the total of doubles exactly."""
-        return o.equal(parts[_OUTSIDE], o.literal(0, "bigint"))
+        return o.equal(parts[OUTSIDE], o.literal(0, "bigint"))
 
     def _of_doubles(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
         """Return the double closest to the total of doubles."""
-        return o.real_of_limbs(*(parts[name] for name in (*LIMBS, *_ENDLESS)))
+        return o.real_of_limbs(*(parts[name] for name in (*LIMBS, *ENDLESS)))
 
 
 @dataclass(frozen=True)
@@ -470,8 +472,8 @@ class _Truth(Combiner):
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
-        given = _has(o, value, value, o.literal(False, "boolean"))
-        return (o.choose(given, one, zero), _has(o, value, one, zero))
+        given = has_value(o, value, value, o.literal(False, "boolean"))
+        return (o.choose(given, one, zero), has_value(o, value, one, zero))
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         none = o.equal(parts["n"], o.literal(0, "bigint"))

@@ -194,12 +194,16 @@ class Known(Algebra):
 
     # For the results of these operations, the algebra tracks only whether a result may differ between epochs.
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
+    root = spread_of_limbs = _unknown
     joined = real_of = real_of_limbs = narrow = beyond = centred = stamped = unstamped = _unknown
     size = text = listed = packed = each_field = field = length = ranked = end = _unknown
     no_values = alone = gathered = united = largest = highest = has = _unknown
     once = counted = opposite = distinct = spread = _unknown
 
     def limbs(self, a: Term) -> tuple[Term, ...]:
+        return (_of(a),) * 7
+
+    def square_limbs(self, a: Term) -> tuple[Term, ...]:
         return (_of(a),) * 7
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
