@@ -181,7 +181,17 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
 
 
 PIPELINES = sorted((ROOT / "docs" / "pipelines").glob("*.md"))
-USE_CASES = ("ads", "auctions", "flights", "log_join", "photon", "recommendations", "video_statistics", "zeitgeist")
+USE_CASES = (
+    "ads",
+    "auctions",
+    "flights",
+    "log_join",
+    "photon",
+    "recommendations",
+    "shop",
+    "video_statistics",
+    "zeitgeist",
+)
 
 
 @pytest.mark.parametrize("page", PIPELINES, ids=lambda page: page.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +27,16 @@ def land(
     *,
     every: int,
     instants: Sequence[str] = (),
+    compressed: bool = False,
     wait: Callable[[int], None] | None = None,
 ) -> Iterator[Path]:
     """Write deliveries to files in a folder, with one file for every `every` microseconds of delivery time.
 
     If there are several logs, each log has its own subfolder. `instants` names the columns whose values are instants;
-    these values are written as text. The bytes of the files depend only on the deliveries. Each file appears
-    atomically. The name of a file is the start time of its interval. `wait` is called with the end of each interval (in
-    microseconds) before the files of that interval appear, so that the caller can wait until that time.
+    these values are written as text. If `compressed` is True, the files are compressed with gzip. The bytes of the
+    files depend only on the deliveries. Each file appears atomically. The name of a file is the start time of its
+    interval. `wait` is called with the end of each interval (in microseconds) before the files of that interval appear,
+    so that the caller can wait until that time.
 
     Spark orders files by their modification times, and ignores files that are a week older than the newest file.
     Without `wait`, this function therefore sets the modification times. If the intervals of two files are one minute
@@ -50,8 +53,11 @@ def land(
         if wait is not None:
             wait((number + 1) * every)
         for log, those in lines.items():
-            file, aside = folders[log] / f"{name}.json", folders[log] / f".{name}.json.writing"
-            aside.write_text("\n".join(those) + "\n")
+            ending, data = "json", ("\n".join(those) + "\n").encode()
+            if compressed:
+                ending, data = "json.gz", gzip.compress(data, mtime=0)
+            file, aside = folders[log] / f"{name}.{ending}", folders[log] / f".{name}.{ending}.writing"
+            aside.write_bytes(data)
             if wait is None:
                 landed = _LANDED + number * every / _MINUTE
                 os.utime(aside, (landed, landed))

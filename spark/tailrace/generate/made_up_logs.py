@@ -9,6 +9,7 @@ from typing import Protocol
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
 from tailrace.generate.nexmark import auctions, nexmark
+from tailrace.generate.orders import orders
 from tailrace.generate.queries import queries
 from tailrace.generate.searches import searches
 
@@ -22,16 +23,22 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class MadeUpLog:
-    """A generator of one or several logs. `instants` names the columns of these logs whose values are instants."""
+    """A generator of one or several logs.
+
+    `instants` names the columns of these logs whose values are instants. If `compressed` is True, the files are
+    compressed with gzip.
+    """
 
     generate: Generator
-    instants: Sequence[str]
+    instants: Sequence[str] = ()
+    compressed: bool = False
 
 
 LOGS: Mapping[str, MadeUpLog] = {
     "ads": MadeUpLog(ads, ("at", "known")),
     "auctions": MadeUpLog(auctions, ("date_time", "expires")),
     "nexmark": MadeUpLog(nexmark, ("date_time", "expires")),
+    "orders": MadeUpLog(orders, compressed=True),
     "queries": MadeUpLog(queries, ("at",)),
     "searches": MadeUpLog(searches, ("at", "known")),
 }

@@ -17,7 +17,7 @@ from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
-from tailrace.model.logs.log import log_names
+from tailrace.model.logs.log import Log, log_names
 from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.windows import Global, Sliding
@@ -196,7 +196,7 @@ class _PipelinePlan:
             f"rejected: event times outside [{earliest:.10}, {latest:.10})",
             *(f"rejected: event times of {one} more than {bound} ahead of the record's arrival"
               for one, bound in ahead.items()),
-            f"a record with an unknown column is {'rejected' if log.unknown == 'reject' else 'read without it'}",
+            f"a record with an unknown column is {_of_unknown(log)}",
             f"of a number in {doubles} 15 digits are always kept, and 17 at most" if doubles else "",
             why=self._readers(), log=log_names(log.parts), columns=dict(log.columns), event_time=log.event_time,
             arrival_time=log.arrival_time, earliest=earliest, latest=latest, ahead=ahead, unknown=log.unknown,
@@ -385,3 +385,9 @@ def _overlapping(pipeline: Pipeline) -> int | None:
     # the allowed lateness, and the maximum disorder.
     alive = where.longest + pipeline.lateness + duration(log.strategy.bound or timedelta(0))
     return -(-alive // every)
+
+
+def _of_unknown(log: Log) -> str:
+    if log.rest is not None:
+        return f"read, and {log.rest} keeps the column"
+    return "rejected" if log.unknown == "reject" else "read without it"

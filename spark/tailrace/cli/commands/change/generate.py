@@ -46,10 +46,11 @@ def generate(
         if not 0 < value < 1e9:
             raise UsageError(f"--{name} {value:g}: expected more than none")
     first = int(time.time()) * SECOND if live and not begin else parse_instant(begin or _BEGIN, "--begin")
-    made = LOGS[log].generate(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
-    stretch = max(1, int(every * SECOND))
+    own = LOGS[log]
+    made = own.generate(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
+    stretch, wait = max(1, int(every * SECOND)), _passing(output) if live else None
     files = 0
-    for file in land(made, to, every=stretch, instants=LOGS[log].instants, wait=_passing(output) if live else None):
+    for file in land(made, to, every=stretch, instants=own.instants, compressed=own.compressed, wait=wait):
         files += 1
         if live:
             output.say(f"{file.relative_to(to)} has landed")
