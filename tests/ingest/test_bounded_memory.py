@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tailrace import Count, Fixed, Log, Pipeline, Sum, minutes
 from tailrace.ingest import compressed_text
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_slices import decoded_bytes
+from tailrace.ingest.column_slices import ColumnSlices
 from tailrace.ingest.compressed_text import has_line_over, text_and_lines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.landing_task import LandingTask
@@ -130,7 +130,7 @@ def read(paths: list[str], most: int | None) -> int | str:
     if rows is not None:
         return int(rows.num_rows)
     try:
-        check_size(LOG, format_of(paths[0]), paths, Room(most, room.files))
+        check_size(paths, Room(most, room.files))
     except TooLargeError:
         return "too large for Spark to bring here"
     return "not plain"
@@ -251,7 +251,8 @@ def test_slices_of_columns_have_the_rows_of_the_whole(
         assert part.num_rows == 1 or part.nbytes <= 2 * most + 100
     row = row_bytes(LOG, f"file:{file}")
     with pq.ParquetFile(file) as opened:
-        assert decoded_bytes(str(file), opened, ["who", "at"], row) >= sum(len((one or "").encode()) for one in texts)
+        slices = ColumnSlices(str(file), opened, [0, 1], row, range(opened.num_row_groups))
+        assert slices.decoded_bytes() >= sum(len((one or "").encode()) for one in texts)
 
 
 @given(

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import read_files
-from tailrace.ingest.sources import Files, SourceError, check_format
+from tailrace.ingest.sources import Files
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.log import Log
 from tests.support.depth import cases
@@ -115,11 +115,6 @@ def test_local_times_are_read_with_the_rule_for_the_doubled_and_the_missing_hour
         "2026-07-01T10:00:00+00:00", "2026-10-25T00:30:00+00:00", "2026-03-29T01:30:00+00:00",
         "2026-07-01T12:00:00+00:00",
     ]  # fmt: skip
-
-
-def test_parquet_refuses_what_only_texts_have() -> None:
-    with pytest.raises(SourceError, match=r"columns = .* is not read from"):
-        check_format(ORDERS, Files("", "parquet"))
 
 
 # -------------------------------------------------------------------------------------------------------- any shape

@@ -31,6 +31,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.fold.fold_group import StreamError
+from tailrace.ingest import plain_files
 from tailrace.ingest.folders import unreadable_files
 from tailrace.ingest.sources import Files, Format, Kafka, SourceError
 from tailrace.lake.catalog.events import Notice, SourceBack, SourceLost
@@ -314,7 +315,8 @@ def damaged(path: Path) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         # A disk cannot be broken here; the file is, and that it is the disk's fault is what reading its bytes says.
-        patch.setattr(unreadable_files, "raw_fault", fails)
+        for module in (unreadable_files, plain_files):
+            patch.setattr(module, "raw_fault", fails)
         yield
     path.unlink()
 

@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tailrace.ingest.column_types import MILLIS, NANOS, parquet_type
+from tailrace.ingest.column_types import parquet_type
 from tailrace.ingest.compressed_text import Text, compression, open_text
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import is_plain
@@ -216,8 +216,8 @@ def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
         with pq.ParquetFile(file) as opened:
             for one in opened.schema_arrow:
                 found = parquet_type(one.type)
-                if is_plain(found) or found in (NANOS, MILLIS):
-                    sample.types.setdefault(one.name, found if is_plain(found) else "timestamp")
+                if is_plain(found):
+                    sample.types.setdefault(one.name, found)
                 else:
                     sample.left_out.setdefault(one.name, found)
             before = len(sample.records)

@@ -1,8 +1,8 @@
 """The types that a log may declare for its columns, in one table: how each kind of source represents their values.
 
-Each reader looks up a declared type in this table. To add a type, add a row to the table. Two modules contain the code
-for single types that the table cannot express: `judging` builds the SQL with which Spark reads texts, and
-`framed.column_values` converts the values of Avro and Protobuf.
+Each reader looks up a declared type in this table. To add a type, add a row to the table. Three modules contain the
+code for single types that the table cannot express: `plain_values` converts texts and numbers, `arrow_values` the
+values of Parquet, and `framed.column_values` the values of Avro and Protobuf.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ import pyarrow as pa
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY
 from tailrace.model.base.types import decimal_parts, element_type, stored_type, struct_fields
 
-NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
-"""Names for two types of Parquet columns.
-
-Spark can read no instants of the first type, and only some instants of the second type.
-"""
+WITHOUT_ZONE = "timestamp without a zone"
+"""The name for the type of Parquet columns with local times."""
 
 DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
@@ -32,12 +29,10 @@ ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
 class TimeScale:
     """The scale of a type for instants or dates: numbers since 1970, of the Arrow type `number`.
 
-    `first` and `last` are the range that tables can store: the years 1 to 9999. `of_number` is the SQL function that
-    converts a number to a value of the type.
+    `first` and `last` are the range that tables can store: the years 1 to 9999.
     """
 
     number: pa.DataType
-    of_number: str
     first: int
     last: int
 
@@ -46,16 +41,15 @@ class TimeScale:
 class ColumnType:
     """A type for columns, and the forms of its values in the sources.
 
-    `arrow` is the Arrow type of the column after reading. `parquet` are the Arrow types of the Parquet columns that
-    have this type, and `wider_than` are the types of other Parquet columns that the column can hold. `kinds` are the
-    names of the kinds of Avro and Protobuf values that the column can hold (`framed.column_values`); whole numbers that
-    are instants, numbers for decimals, and values for JSON texts are not included. `times` is None unless the values
-    are instants or dates. A list, a map or a struct has no other form than its Arrow type.
+    `arrow` is the Arrow type of the column after reading. `parquet` are the kinds of Parquet columns whose values the
+    column can hold if they fit (`parquet_kind`). `kinds` are the names of the kinds of Avro and Protobuf values that
+    the column can hold (`framed.column_values`). Numbers that are instants, numbers for decimals, and values for JSON
+    texts are not included. `times` is None unless the values are instants or dates. A list, a map or a struct has no
+    other form than its Arrow type.
     """
 
     arrow: pa.DataType
     parquet: tuple[str, ...] = ()
-    wider_than: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     times: TimeScale | None = None
 
@@ -89,23 +83,60 @@ def parquet_type(type: pa.DataType) -> str:
     The name is the declared type that the column has, if there is one, and a description otherwise.
 
     >>> parquet_type(pa.uint16()), parquet_type(pa.timestamp("ns", "UTC")), parquet_type(pa.float32())
-    ('int', 'timestamp in nanoseconds', 'float')
+    ('int', 'timestamp', 'float')
     """
     if pa.types.is_dictionary(type):
         return parquet_type(type.value_type)
     if pa.types.is_decimal(type):
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
-        return _OF_UNIT.get(type.unit, "timestamp") if type.tz else "timestamp without a zone"
-    return next((name for name, one in _SIMPLE.items() if str(type) in one.parquet), str(type))
+        return "timestamp" if type.tz else WITHOUT_ZONE
+    return _NAMES.get(str(type), str(type))
 
 
-_OF_UNIT = {"ns": NANOS, "ms": MILLIS}
+def parquet_kind(type: pa.DataType) -> str:
+    """Return the kind of a Parquet column: the name that all types have in common whose values are read in one way.
 
-INSTANTS = TimeScale(pa.int64(), "TIMESTAMP_MICROS", BEGINNING, END_OF_TIME)
+    >>> parquet_kind(pa.uint16()), parquet_kind(pa.float16()), parquet_kind(pa.timestamp("ns"))
+    ('integer', 'float', 'timestamp without a zone')
+    """
+    name = parquet_type(type)
+    if pa.types.is_integer(type):
+        return "integer"
+    if pa.types.is_floating(type):
+        return "float"
+    if pa.types.is_decimal(type) or pa.types.is_date(type) or pa.types.is_time(type):
+        return next(kind for kind in ("decimal", "date", "time") if name.startswith(kind))
+    return "binary" if pa.types.is_fixed_size_binary(type) else name
+
+
+def parquet_kinds(declared: str, form: str | None) -> tuple[str, ...]:
+    """Return the kinds of Parquet columns whose values a column of a type that is not nested can hold.
+
+    `form` is the unit of instants that are numbers, or the format of instants that are texts, if the log declares it.
+
+    >>> parquet_kinds("timestamp", None), parquet_kinds("date", "seconds")
+    (('timestamp', 'timestamp without a zone', 'string'), ('date', 'integer', 'float'))
+    """
+    kinds = ("decimal", "integer", "float") if decimal_parts(declared) else _SIMPLE[declared].parquet
+    if form is None or "%" in form:
+        return kinds
+    return (*(kind for kind in kinds if kind != "string"), "integer", "float")
+
+
+_NAMES = {
+    "bool": "boolean", "date32[day]": "date",
+    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int"),
+    **dict.fromkeys(("int64", "uint32"), "bigint"),
+    **dict.fromkeys(("large_string", "string_view"), "string"),
+    **dict.fromkeys(("large_binary", "binary_view"), "binary"),
+}  # fmt: skip
+"""The names of Arrow types in messages to users, where they differ from Arrow's own names."""
+
+INSTANTS = TimeScale(pa.int64(), BEGINNING, END_OF_TIME)
 """The scale of instants: microseconds since 1970."""
 
-DAYS = TimeScale(pa.int32(), "DATE_FROM_UNIX_DATE", FIRST_DAY, LAST_DAY)
+DAYS = TimeScale(pa.int32(), FIRST_DAY, LAST_DAY)
 """The scale of dates: days since 1970."""
 
 
@@ -126,29 +157,26 @@ def _leaves(type: pa.DataType) -> Iterator[pa.DataType]:
 _WHOLE_KINDS = ("int", "long", "uint32", "uint64")
 _SIMPLE = {
     "string": ColumnType(
-        pa.string(), parquet=("string", "large_string", "string_view"),
+        pa.string(), parquet=("string",),
         kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "json"),
     ),
-    "boolean": ColumnType(pa.bool_(), parquet=("bool",), kinds=("boolean",)),
-    "int": ColumnType(pa.int32(), kinds=("int",), parquet=("int8", "int16", "int32", "uint8", "uint16")),
-    "bigint": ColumnType(
-        pa.int64(), kinds=("int", "long", "uint32", "uint64"), parquet=("int64", "uint32"), wider_than=("int",),
-    ),
-    "float": ColumnType(pa.float32(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("float",)),
-    "double": ColumnType(
-        pa.float64(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("double",),
-        wider_than=("int", "float"),
-    ),
-    "date": ColumnType(pa.date32(), kinds=("date", "string"), parquet=("date32[day]",), times=DAYS),
+    "boolean": ColumnType(pa.bool_(), parquet=("boolean",), kinds=("boolean",)),
+    "int": ColumnType(pa.int32(), kinds=("int",), parquet=("integer",)),
+    "bigint": ColumnType(pa.int64(), kinds=("int", "long", "uint32", "uint64"), parquet=("integer",)),
+    "float": ColumnType(pa.float32(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("float", "integer")),
+    "double": ColumnType(pa.float64(), kinds=(*_WHOLE_KINDS, "float", "double"), parquet=("float", "integer")),
+    "date": ColumnType(pa.date32(), kinds=("date", "string"), parquet=("date", "string"), times=DAYS),
     "timestamp": ColumnType(
         pa.timestamp("us", "UTC"),
         kinds=(
             "timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
             "local-timestamp-micros", "local-timestamp-nanos", "string",
         ),
-        wider_than=(NANOS, MILLIS), times=INSTANTS,
+        parquet=("timestamp", WITHOUT_ZONE, "string"), times=INSTANTS,
     ),
-    "binary": ColumnType(pa.binary(), kinds=("bytes",), parquet=("binary", "large_binary")),
-    "time": ColumnType(pa.string(), kinds=("time-millis", "time-micros", "time-nanos", "string")),
+    "binary": ColumnType(pa.binary(), kinds=("bytes",), parquet=("binary",)),
+    "time": ColumnType(
+        pa.string(), kinds=("time-millis", "time-micros", "time-nanos", "string"), parquet=("time", "string")
+    ),
     "json": ColumnType(pa.string()),
 }  # fmt: skip

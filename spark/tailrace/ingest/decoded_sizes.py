@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.ingest.column_slices import decoded_bytes
 from tailrace.ingest.compressed_text import maximum_text_size, text_and_lines
-from tailrace.ingest.plain_columns import row_bytes
 from tailrace.ingest.room import Room
-from tailrace.ingest.sources import Format, file_system
-from tailrace.model.logs.log import Log
+from tailrace.ingest.sources import file_system
 
 _A_LINE = 300
 """The number of bytes of memory that a record takes, not counting its text.
@@ -29,22 +25,20 @@ One byte is for the column values or the bytes of a rejected record, and one byt
 """
 
 
-def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> None:
-    """Check that the records of files will fit in the memory of this process (`room`) after Spark has read them.
+def check_size(paths: Sequence[str], room: Room) -> None:
+    """Check that the records of files of text will fit in this process's memory (`room`) after Spark has read them.
 
     Raises `TooLargeError` if the records will not fit. If even the maximum size of the files' text fits, the files are
     not read. Unreadable files are skipped, because Spark reports them later.
     """
     if room.limit is None:
         return
-    fits = (
-        format != "parquet" and sum(maximum_text_size(path, room.files[path]) for path in paths) * _WORST <= room.limit
-    )
+    fits = sum(maximum_text_size(path, room.files[path]) for path in paths) * _WORST <= room.limit
     for path in () if fits else paths:
         try:
             files, name = file_system(path)
             with files.open_input_file(name) as file:
-                room.take(_of_columns(log, path, file) if format == "parquet" else _of_text(path, file, room))
+                room.take(_of_text(path, file, room))
         except (OSError, ValueError, pa.ArrowException):
             continue
 
@@ -60,13 +54,6 @@ def _of_text(path: str, file: Any, room: Room) -> int:
     assert room.limit is not None
     text, lines = text_and_lines(path, file, int(file.size()), room.limit // _A_BYTE)
     return _A_BYTE * text + (_A_LINE + len(path)) * lines
-
-
-def _of_columns(log: Log, path: str, file: Any) -> int:
-    opened = pq.ParquetFile(file)
-    # If the columns differ from the declaration, each record is rejected, and its bytes contain all columns. So the
-    # size must include all columns.
-    return decoded_bytes(file, opened, opened.schema_arrow.names, row_bytes(log, path) + _A_LINE)
 
 
 class MessageSizes:

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import latest_in, merge_seen
 from tailrace.ingest.plain_columns import schema_of
-from tailrace.ingest.plain_files import UnplainError, parquet_parts, text_parts
+from tailrace.ingest.plain_files import UnplainError, UnreadableFileError, parquet_parts, text_parts
 from tailrace.ingest.room import COLUMNS, SLICE
 from tailrace.ingest.sources import Format
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
@@ -87,18 +87,14 @@ class LandingTask:
                 files = tuple(write_files(table, own.select(schema.names).cast(schema)))
                 seen = merge_seen([found.seen, latest_in(self.log, read)])
                 found = LandedPart((*found.files, *files), found.records + read.num_rows, seen)
-        except UnplainError:
+        except (UnplainError, UnreadableFileError):
             for file in found.files:
                 table.io.delete(file.file_path)
             return None
         return replace(found, rejected=pa.concat_tables(rejected), blank=counting.here)
 
     def _read(self, paths: Sequence[str], rejected: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
-        if self.format == "parquet":
-            for path in paths:
-                yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
-            return
-        for records, _ in text_parts(self.log, self.format, paths, counting, SLICE):
+        for records in self._parts(paths, counting):
             if records["_error"].null_count < records.num_rows:
                 bad = pc.is_valid(records["_error"])
                 rejected.append(records.filter(bad))
@@ -106,3 +102,11 @@ class LandingTask:
                 if sum(one.num_rows for one in rejected) > REJECTED or sum(one.nbytes for one in rejected) > PART:
                     raise UnplainError(paths[0])
             yield records
+
+    def _parts(self, paths: Sequence[str], counting: BlankLines) -> Iterator[pa.Table]:
+        if self.format == "parquet":
+            for path in paths:
+                yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
+        else:
+            for records, _ in text_parts(self.log, self.format, paths, counting, SLICE):
+                yield records

@@ -11,7 +11,7 @@ from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import raw_messages, read_files
-from tailrace.ingest.plain_files import read_parquet, read_text
+from tailrace.ingest.plain_files import read_parquet, read_text, unreadable_rows
 from tailrace.ingest.room import Room
 from tailrace.ingest.sources import Files
 from tailrace.model.logs.log import Log
@@ -27,15 +27,14 @@ def file_rows(
     (`room`).
     """
     counting, space = blank or BlankLines(), room or Room()
-    if not unreadable:
-        if source.format == "parquet":
-            found = read_parquet(log, paths, space)
-        else:
-            found = read_text(log, source.format, paths, counting, space)
-        if found is not None:
-            return found
+    if source.format == "parquet":
+        known = unreadable or {}
+        rows = read_parquet(log, [path for path in paths if path not in known], space)
+        return pa.concat_tables([rows, unreadable_rows(log, known)])
+    if not unreadable and (found := read_text(log, source.format, paths, counting, space)) is not None:
+        return found
     left = [path for path in paths if path not in (unreadable or {})]
-    check_size(log, source.format, left, Room(space.limit, space.files))
+    check_size(left, Room(space.limit, space.files))
     return read_files(spark, source, log, paths, counting, unreadable).toArrow()
 
 

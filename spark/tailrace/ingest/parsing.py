@@ -5,42 +5,34 @@ log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. `
 that fits the log. Before parsing, the column `_bytes` contains the raw record. The name of a declared column never
 starts with `_`.
 
-JSON and CSV are parsed by Python on the executors (`ingest.json_reader`, `ingest.csv_reader`), and Parquet is parsed by
-Spark. A value must have its declared type, and is stored without loss: digits are rounded only in a double. Every
-instant is rounded down to microseconds.
+Python on the executors parses the records (`ingest.json_reader`, `ingest.csv_reader`, `ingest.parquet_reader`). A value
+must have its declared type, and is stored without loss: digits are rounded only in a double. Every instant is rounded
+down to microseconds.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from itertools import groupby
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tailrace.engines.spark.workers.python_tasks import over_batches
+from tailrace.engines.spark.workers.python_tasks import for_each, over_batches
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_types import MILLIS, NANOS
 from tailrace.ingest.csv_reader import csv_reader
 from tailrace.ingest.json_reader import json_reader
-from tailrace.ingest.judging import (
-    as_json,
-    exact_instant,
-    from_millis,
-    from_nanos,
-    literal,
-)
 from tailrace.ingest.line_reader import LINES, over_lines
-from tailrace.ingest.plain_columns import TimeCheck, maximum_ahead, other_time_checks, own_time_checks, schema_of
-from tailrace.ingest.sources import Files, InspectedFile, inspect_files
-from tailrace.model.logs.json_records import AROUND, too_far_ahead
+from tailrace.ingest.plain_columns import schema_of
+from tailrace.ingest.plain_files import parquet_parts
+from tailrace.ingest.room import COLUMNS, SLICE
+from tailrace.ingest.sources import Files, InspectedFile, RowGroups, inspect_files, row_group_parts
+from tailrace.model.logs.json_records import AROUND
 from tailrace.model.logs.log import Log
-from tailrace.sql.terms import null, quoted
+from tailrace.sql.terms import Sql, null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
@@ -69,24 +61,20 @@ def read_files(
     looked += [InspectedFile(path, broken=known[path]) for path in paths if path in known]
     broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
-    for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
+    whole = [one for one in looked if not one.broken]
+    if source.format == "parquet":
+        return reduce(DataFrame.unionByName, [*frames, *([_parquet(spark, log, whole)] if whole else [])])
+    for _, group in groupby(whole, key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
             frames.append(_json(log, _lines(spark, alike, counting)))
-        elif source.format == "csv":
-            frames.append(_csv(log, _lines(spark, alike, counting), alike[0].header))
         else:
-            frames.append(_parquet(spark, log, alike))
+            frames.append(_csv(log, _lines(spark, alike, counting), alike[0].header))
     return reduce(DataFrame.unionByName, frames)
 
 
 def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> DataFrame:
-    """Read a file without parsing its records, to find out whether Spark can read it.
-
-    A Parquet file is read completely.
-    """
-    if source.format == "parquet":
-        return read_files(spark, source, log, [path])
+    """Read a file of text without parsing its records, to find out whether Spark can read it."""
     (file,) = inspect_files(log, source.format, [path])
     return _only(spark, log, [file]) if file.broken else _lines(spark, [file], BlankLines())
 
@@ -112,79 +100,15 @@ def _csv(log: Log, lines: DataFrame, header: bytes | None) -> DataFrame:
     return lines.select(LINES.names).mapInArrow(read, from_arrow_schema(schema_of(log)))
 
 
-def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
-    """Parse Parquet files that have the same columns."""
-    file, paths = alike[0], [each.path for each in alike]
-    # Read instants in nanoseconds, which pandas writes, as numbers, because Spark can read them only in this way.
-    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
-    place.append("_metadata.file_modification_time AS _arrival")
-    reader = _reader(spark, file)
-    if file.unlike:
-        try:
-            rows = reader.parquet(*paths)
-            rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
-        except AnalysisException:
-            # Spark cannot read the type of some column, or cannot distinguish two columns, so all files of this group
-            # are rejected.
-            return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
-        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
-    types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
-    # Instants in nanoseconds or milliseconds are read as numbers: Spark would fail on an instant in milliseconds that
-    # is out of the range of microseconds.
-    units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
-    read_as = {name: "bigint" if name in units else log.columns[name] for name in types}
-    ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
-    values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
-    values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
-    rows = reader.schema(ddl).parquet(*paths)
-    # Keep these instants also as numbers, in additional columns, so that a rejected row is stored with all digits.
-    numbers = {f"_{name}_as_read": name for name in units}
-    read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
-    typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
-    strings = [name for name in types if log.columns[name] == "string"]
-    checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", literal(f"{name} is not UTF-8")) for name in strings]
-    exact = {name: exact_instant(quoted(kept), types[name]) for kept, name in numbers.items()}
-    return _checked(log, typed, checks, as_json(log.columns, exact))
+def _parquet(spark: SparkSession, log: Log, files: Sequence[InspectedFile]) -> DataFrame:
+    """Read Parquet files with Python on the executors, in parts of whole files or of row groups."""
 
+    def read(part: Sequence[RowGroups]) -> Iterator[pa.RecordBatch]:
+        for some in part:
+            for records in parquet_parts(log, some.path, COLUMNS * SLICE, groups=some.groups):
+                yield from records.to_batches()
 
-def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
-    """Select the declared columns, the error of the first failed check, and the bytes of records with an error."""
-    checks = [*checks, *(one for check in own_time_checks(log) for one in _of_time(check))]
-    arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
-    if (bound := maximum_ahead(log)) is not None:
-        # LEAST prevents an overflow of the sum, and ignores nulls. So if the arrival time is unknown, the limit is the
-        # largest number, and no record is rejected because of an event time too far ahead.
-        until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
-        begins = literal(f"the event time {log.event_time} = ")
-        said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
-        checks.append((f"{event} > {until}", said))
-    checks += (one for check in other_time_checks(log) for one in _of_time(check))
-    checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
-    bad = " OR ".join(f"({holds})" for holds, _ in checks)
-    cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # The SQL of the reasons is inside a lambda function, so Spark does not generate code for it. Otherwise, the
-    # generated code would become too long to compile. COALESCE is needed because a null reason would mean that there is
-    # no error.
-    reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
-    judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
-    return judged.selectExpr(
-        *map(quoted, log.columns),
-        "_source",
-        "_offset",
-        f"{arrival} AS _arrival",
-        "_error",
-        f"IF(_error IS NULL, {null('binary')}, {raw}) AS _raw",
-    )
-
-
-def _of_time(check: TimeCheck) -> Iterator[tuple[str, str]]:
-    """Yield the conditions under which the check of an instant or a date fails, with the SQL of the reasons."""
-    at = quoted(check.column)
-    if check.missing is not None:
-        yield f"{at} IS NULL", literal(check.missing)
-    first, last = (f"{check.scale.of_number}({end})" for end in (check.first, check.last))
-    yield f"{at} < {first} OR {at} > {last}", f"CONCAT({literal(f'{check.named} = ')}, {at}, {literal(check.outside)})"
+    return for_each(spark, row_group_parts(files), read, schema_of(log))
 
 
 def _lines(spark: SparkSession, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
@@ -216,7 +140,7 @@ def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> DataFrame:
     """Return a frame with one rejected record for each file that cannot be read."""
-    rows = ", ".join(f"({literal(one.path)}, {literal(one.broken)})" for one in broken) or "('', '')"
+    rows = ", ".join(f"({_literal(one.path)}, {_literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
     frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
@@ -227,10 +151,14 @@ def _nulls(log: Log) -> list[str]:
     return [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
 
 
-_FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
+def _literal(value: str) -> str:
+    """Return a Python string as an SQL literal."""
+    return str(Sql().literal(value, "string"))
+
+
 _PLACE = ("_source", "_offset", "_arrival")
 _TEXT = "CAST(_bytes AS string)"
-_BLANK = f"LEFT({_TEXT}, 1) IN ('', {', '.join(map(literal, AROUND))}) AND {_TEXT} RLIKE {literal(f'^[{AROUND}]*$')}"
+_BLANK = f"LEFT({_TEXT}, 1) IN ('', {', '.join(map(_literal, AROUND))}) AND {_TEXT} RLIKE {_literal(f'^[{AROUND}]*$')}"
 """The SQL that is true for a line of white space."""
 
 _NO_PATTERN = ("__globPaths__", "false")

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type, time_scale
-from tailrace.model.base.time import BEYOND, duration, instant
+from tailrace.model.base.time import duration, instant
 from tailrace.model.base.types import is_plain
-from tailrace.model.logs.json_records import outside_bounds
 from tailrace.model.logs.log import SIGN, Log
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -55,29 +54,19 @@ def _fixed_bytes(type: pa.DataType) -> int:
 
 @dataclass(frozen=True)
 class TimeCheck:
-    """The check that the instants or dates in a column are between `first` and `last`, both included.
-
-    `named` and `outside` are the beginning and the end of the reason for rejecting a value outside these bounds; the
-    value is shown between them. `missing` is the reason for rejecting a record without a value, or None if the value
-    may be missing.
-    """
+    """The check that the instants or dates in a column are between `first` and `last`, both included."""
 
     column: str
     scale: TimeScale
     first: int
     last: int
-    named: str
-    outside: str
-    missing: str | None = None
 
 
 def own_time_checks(log: Log) -> Iterator[TimeCheck]:
     """Yield the checks of the log's event time and arrival time, whose bounds the log sets."""
     first, last = instant(log.earliest), instant(log.latest) - 1
-    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
-        if column is not None:
-            named = f"the {role} {column}"
-            yield TimeCheck(column, INSTANTS, first, last, named, outside_bounds(log), f"{named} is missing")
+    for column in filter(None, (log.event_time, log.arrival_time)):
+        yield TimeCheck(column, INSTANTS, first, last)
 
 
 def other_time_checks(log: Log) -> Iterator[TimeCheck]:
@@ -85,7 +74,7 @@ def other_time_checks(log: Log) -> Iterator[TimeCheck]:
     for column, type in log.columns.items():
         scale = column_type(type).times
         if scale is not None and column not in (log.event_time, log.arrival_time):
-            yield TimeCheck(column, scale, scale.first, scale.last, column, f" {BEYOND}")
+            yield TimeCheck(column, scale, scale.first, scale.last)
 
 
 def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:

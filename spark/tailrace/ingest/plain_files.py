@@ -1,6 +1,7 @@
-"""Read plain files without Spark: lines of JSON and CSV files, and columns of Parquet files.
+"""Read files without Spark: plain lines of JSON and CSV files, and Parquet files.
 
-All other files are left to Spark: for them, the functions in this module return None or raise `UnplainError`.
+Other files of text are left to Spark: for them, the functions in this module return None or raise `UnplainError`.
+Parquet files are read by this module only, in this process and on Spark's executors.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_slices import read_slices
+from tailrace.ingest.column_slices import ColumnSlices, open_parquet
 from tailrace.ingest.compressed_text import open_text
 from tailrace.ingest.csv_reader import csv_reader, header_line
 from tailrace.ingest.json_reader import json_reader
 from tailrace.ingest.line_reader import LINES, LineReader, read_all
-from tailrace.ingest.plain_columns import fit_mask, row_bytes, schema_of
-from tailrace.ingest.room import COLUMNS, Room
-from tailrace.ingest.sources import Format, file_system, longest_line
+from tailrace.ingest.parquet_reader import ParquetColumns
+from tailrace.ingest.plain_columns import row_bytes, schema_of
+from tailrace.ingest.room import COLUMNS, SLICE, Room
+from tailrace.ingest.sources import Format, file_system, longest_line, raw_fault
 from tailrace.lake.catalog.detached_table import batched_by_size
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvHeaderError
@@ -36,6 +37,14 @@ from tailrace.model.logs.log import Log
 
 class UnplainError(TailraceError, ValueError):
     """The error for a file that is not plain, so that Spark must read it."""
+
+
+class UnreadableFileError(TailraceError, OSError):
+    """The error for a file that is gone or damaged, with the reason; the message has the name of the file, encoded."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{quote(path, safe='/:')} is not read: {reason}")
+        self.path, self.reason = path, reason
 
 
 def read_text(
@@ -95,79 +104,92 @@ def _with_reader(log: Log, format: Format, path: str, most: int) -> Iterator[_Pa
         yield _Part(reader, lines, read)
 
 
-def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
-    """Read Parquet files whose columns have exactly the declared types; return None if Spark must read a file.
+def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table:
+    """Read the records of Parquet files, valid and rejected ones; an unreadable file is one rejected record.
 
     Raises `TooLargeError` if the records do not fit in the available memory (`room`).
     """
-    tables, space = list[pa.Table](), room or Room()
-    try:
-        for path in paths:
+    tables, space = [schema_of(log).empty_table()], room or Room()
+    for path in paths:
+        before, read = space.taken, list[pa.Table]()
+        try:
             for table in parquet_parts(log, path, COLUMNS * space.slice, space.check):
                 space.take(table.nbytes)
-                tables.append(table)
-    except UnplainError:
-        return None
-    return pa.concat_tables(tables) if tables else None
+                read.append(table)
+        except UnreadableFileError as error:
+            space.taken, read = before, [unreadable_rows(log, {path: error.reason})]
+        tables += read
+    return pa.concat_tables(tables)
 
 
-def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] | None = None) -> Iterator[pa.Table]:
-    """Read a Parquet file whose columns have the declared types, in parts of about `most` bytes.
+def parquet_parts(
+    log: Log, path: str, most: int, check: Callable[[int], None] | None = None, groups: range | None = None
+) -> Iterator[pa.Table]:
+    """Read the records of a Parquet file, valid and rejected ones, in parts of about `most` bytes.
 
     Before any data is read, `check` is called with the minimum number of bytes of memory that the file's records will
-    take. Raises `UnplainError` if Spark must read the file.
+    take. If `groups` is given, only these row groups are read. Raises `UnreadableFileError` if the file is damaged or
+    gone, and `SourceError` if its bytes cannot be read.
     """
-    schema, begins = schema_of(log), 0
     try:
-        with _opened(path) as (opened, source, arrived), pq.ParquetFile(opened) as file:
-            there = {field.name: field.type for field in file.schema_arrow}
-            if not _as_declared(log, file.schema_arrow.names, there):
-                raise UnplainError(path)
-            given = [name for name in log.columns if name in there]
-            for read in read_slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
-                # If a text is not valid UTF-8, the validation fails, and Spark reads the file.
-                read.validate(full=True)
-                rows = read.num_rows
-                made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
-                made |= {"_source": pa.repeat(pa.scalar(source, pa.string()), rows)}
-                made |= {"_offset": pa.arange(begins, begins + rows)}
-                at = pa.scalar(arrived, schema.field("_arrival").type)
-                made["_arrival"] = pa.repeat(at, rows) if log.arrival_time is None else made[log.arrival_time]
-                columns = [made.get(field.name, pa.nulls(rows, field.type)) for field in schema]
-                table = pa.table(columns, schema=schema)
-                if not pc.all(fit_mask(log, table), min_count=0).as_py():
-                    raise UnplainError(path)
-                yield table
-                begins += rows
-    except (OSError, pa.ArrowException) as error:
-        raise UnplainError(path) from error
+        with opened(path) as (file, source, arrived), open_parquet(file) as found:
+            columns = ParquetColumns.of(log, found)
+            if columns.twice:
+                raise UnreadableFileError(path, columns.unlike)
+            rows, begins = columns.reader(), 0
+            those = range(found.num_row_groups) if groups is None else groups
+            for group in range(those.start if those else 0):
+                begins += found.metadata.row_group(group).num_rows
+            slices = ColumnSlices(file, found, columns.leaves, row_bytes(log, source), list(those))
+            for read in slices.read(most, check or _unchecked):
+                for records in rows.read(read, source, begins, arrived):
+                    yield records
+                    begins += records.num_rows
+    except UnreadableFileError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UnreadableFileError(path, raw_fault(path) or f"the file cannot be read as parquet: {error}") from error
+
+
+def parquet_fault(log: Log, path: str) -> str | None:
+    """Read a whole Parquet file, and return the reason why it is unreadable, or None if it is readable."""
+    try:
+        for _ in parquet_parts(log, path, COLUMNS * SLICE):
+            pass
+    except UnreadableFileError as error:
+        return error.reason
+    return None
+
+
+def unreadable_rows(log: Log, reasons: Mapping[str, str]) -> pa.Table:
+    """Return a rejected record for each file that cannot be read; `reasons` maps the names of the files to reasons."""
+    rows = [{"_source": path, "_offset": 0, "_error": reason} for path, reason in reasons.items()]
+    return pa.Table.from_pylist(rows, schema_of(log))
 
 
 def _unchecked(bytes: int) -> None:
     """Accept any number of bytes."""
 
 
-def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
-    """Return True if a file's columns have distinct names and the declared types; declared columns may be missing."""
-    if len({name.lower() for name in names}) < len(names):
-        return False
-    if log.unknown == "reject" and not set(names) <= set(log.columns):
-        return False
-    if any(name is not None and name not in there for name in (log.event_time, log.arrival_time)):
-        return False
-    schema = schema_of(log)
-    return all(_alike(type) == schema.field(name).type for name, type in there.items() if name in log.columns)
+@contextmanager
+def opened(path: str) -> Iterator[tuple[Any, str, int]]:
+    """Open a file by Spark's name; yield the open file, the name that the log stores, and the modification time.
 
-
-def _alike(type: pa.DataType) -> pa.DataType:
-    """Return the Arrow type that a column of this type has after it was read.
-
-    Large strings become strings. Instants with a time zone, in milliseconds or microseconds, become instants in UTC in
-    microseconds. All other types stay the same.
+    Raises `OSError` or `ArrowException` if the file cannot be opened.
     """
-    if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
-        return pa.timestamp("us", "UTC")
-    return pa.string() if type == pa.large_string() else type
+    files, name = file_system(path)
+    with files.open_input_file(name) as file:
+        yield file, stored_name(path), _whole_milliseconds(files.get_file_info(name).mtime_ns or 0)
+
+
+def stored_name(path: str) -> str:
+    """Return the name of a file as the log stores it: Spark's name, with unusual characters encoded as in a URI.
+
+    >>> stored_name("/data/a b#1.parquet"), stored_name("s3a://bucket/é=1/50%.parquet")
+    ('file:/data/a%20b%231.parquet', 's3a://bucket/é=1/50%25.parquet')
+    """
+    place = path if re.match(r"\w+:", path) else f"file:{path}"
+    return re.sub(r"[^\w.!~'()*;/:@&=+$,-]|[\x7f-\xa0]", lambda found: quote(found[0]), place)
 
 
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:

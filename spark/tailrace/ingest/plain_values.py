@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
 from tailrace.ingest.plain_columns import Mask
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, text_value
+from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, decimal_value, text_value
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import Plain
 
@@ -51,11 +52,25 @@ class PlainValues:
     def of_local_times(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
         """Convert whole numbers that represent times in the log's time zone to instants."""
         made, bad = self.of_numbers(shape, values)
-        if self.records.log.zone == "UTC":
+        if self.records.in_utc or not len(made):
             return made, bad
-        coded = made.cast(pa.int64()).dictionary_encode()
-        zoned = [self.records.of_local(micros) for micros in coded.dictionary.to_pylist()]
-        return pa.array(zoned, pa.int64()).take(coded.indices).cast(made.type), bad
+        local = pc.fill_null(made.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        nothing = made.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(self._zoned(local), pa.int64(), mask=nothing).cast(made.type), bad
+
+    def _zoned(self, local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Convert local times to instants.
+
+        On most days, the offset from UTC is the same at both ends. Only times of other days are converted one by one.
+        """
+        days, places = np.unique(local // DAY_MICROS, return_inverse=True)
+        ends = [[day * DAY_MICROS, (day + 1) * DAY_MICROS] for day in days.tolist()]
+        offsets = np.array([[at - self.records.of_local(at) for at in both] for both in ends], np.int64)
+        made: npt.NDArray[np.int64] = local - offsets[places, 0]
+        moved = (offsets[:, 0] != offsets[:, 1])[places]
+        some, each = np.unique(local[moved], return_inverse=True)
+        made[moved] = np.array([self.records.of_local(one) for one in some.tolist()], np.int64)[each]
+        return made
 
     def of_texts(
         self, shape: Plain, values: pa.Array, convert: Callable[[str], Any] | None = None
@@ -68,7 +83,7 @@ class PlainValues:
         try:
             if decimal_parts(shape.type) is not None:
                 return values.cast(type), none
-            if shape.form is None and shape.type in ("timestamp", "date") and self.records.log.zone == "UTC":
+            if shape.form is None and shape.type in ("timestamp", "date") and self.records.in_utc:
                 pattern = f"^{DAY}[T ]{CLOCK}{ZONE}?$" if shape.type == "timestamp" else f"^{DAY}$"
                 usual = pc.fill_null(pc.match_substring_regex(values, pattern), True)
                 if pc.all(usual, min_count=0).as_py():
@@ -103,3 +118,69 @@ def _instants(column: pa.Array) -> pa.Array:
     if not pc.all(zoned, min_count=0).as_py():
         column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
     return column.cast(pa.timestamp("us", "UTC"))
+
+
+def shortest_decimals(values: pa.Array, precision: int, scale: int) -> tuple[pa.Array, Mask]:
+    """Convert doubles or floats to decimals by their shortest texts.
+
+    A decimal number of at most 15 digits is the shortest text of the double that is nearest to it; for a float, of at
+    most 6 digits. So a double has such a text if it is the nearest double to a number of so few digits. Only other
+    doubles have to be written as texts.
+    """
+    there: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    single = not pa.types.is_float64(values.type)
+    given = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
+    wide = given.astype(np.float64)
+    surely = min(precision, 6 if single else 15)
+    with np.errstate(all="ignore"):
+        units = np.rint(wide * 10.0**scale)
+        short = np.abs(units) < 10.0**surely
+        back = units / 10.0**scale
+        exact = short & ((back.astype(given.dtype) if single else back) == given)
+    if scale > 22 or (single and scale > 8):
+        exact[:] = False
+    whole = pa.array(np.where(exact, units, 0).astype(np.int64), pa.int64(), mask=~(exact & there))
+    made = _unscaled(whole, precision, scale)
+    misfits = ~exact & there
+    unsure = misfits if single or scale > 22 else misfits & ~short
+    if unsure.any():
+        others, wrong = each_different(
+            values.filter(pa.array(unsure)),
+            lambda one: decimal_value(shortest_text(one, values.type), precision, scale),
+        )
+        made = pc.replace_with_mask(made, pa.array(unsure), others.cast(made.type))
+        misfits[unsure] = wrong
+    return made, misfits
+
+
+def _unscaled(units: pa.Int64Array, precision: int, scale: int) -> pa.Array:
+    """Return the decimals that are whole numbers of units of their last digit."""
+    numbers = pc.fill_null(units, 0).to_numpy(zero_copy_only=False)
+    # A decimal of 128 bits consists of two words; the upper word repeats the sign of the lower word.
+    words = np.stack([numbers, numbers >> 63], axis=1)
+    return pa.Array.from_buffers(
+        pa.decimal128(precision, scale), len(units), [units.buffers()[0], pa.py_buffer(np.ascontiguousarray(words))]
+    )
+
+
+def shortest_text(number: float, type: pa.DataType) -> str:
+    """Return the shortest text of a double or a float. Raises `ValueError` if the text is not a number."""
+    text = repr(number) if pa.types.is_float64(type) else str(np.float32(number))
+    if not np.isfinite(number):
+        raise ValueError(text)
+    return text
+
+
+def each_different(values: pa.Array, call: Callable[[Any], Any]) -> tuple[pa.Array, Mask]:
+    """Call a function on each different value; return the results, and a mask of the values for which it failed."""
+    coded = values.dictionary_encode()
+    made, bad = list[Any](), list[bool]()
+    for value in coded.dictionary.to_pylist():
+        try:
+            made.append(call(value))
+            bad.append(False)
+        except (ValueError, ArithmeticError):
+            made.append(None)
+            bad.append(True)
+    failed = pa.array(bad, pa.bool_()).take(coded.indices)
+    return pa.array(made).take(coded.indices), pc.fill_null(failed, False).to_numpy(zero_copy_only=False)

@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.ingest.column_types import column_type, parquet_type
+from tailrace.ingest.column_slices import open_parquet
 from tailrace.ingest.compressed_text import has_line_over, open_text
+from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.csv_records import CsvRecords, is_blank
 from tailrace.model.logs.log import Log
 
@@ -39,15 +39,6 @@ LONGEST = 64 * 2**20
 """The maximum length of a line in bytes, unless the log allows larger records. A file with a longer line is not
 read.
 """
-
-
-def check_format(log: Log, source: Files | Kafka) -> None:
-    """Raise `SourceError` if a log has columns or options that files of the source's format cannot have."""
-    if isinstance(source, Files) and source.format == "parquet" and (found := log.json_only) is not None:
-        raise SourceError(
-            f"log {log.name}: {found} = {getattr(log, found)!r} is not read from {source.format} files: write the "
-            f"records as JSON, or leave {found} out"
-        )
 
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
@@ -158,17 +149,15 @@ def _exists(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class InspectedFile:
-    """The result of inspecting a file: the names and types of the columns of Parquet, or the header line of CSV.
+    """The result of inspecting a file: the header line of a CSV file, or the row groups of a Parquet file.
 
-    `broken` is the reason why the file cannot be read at all. `unlike` describes how the file's columns differ from the
-    declared columns.
+    `broken` is the reason why the file cannot be read at all. `groups` are the sizes of the row groups, in bytes.
     """
 
     path: str
-    columns: tuple[tuple[str, str], ...] = ()
     header: bytes | None = None
     broken: str = ""
-    unlike: str = ""
+    groups: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -176,7 +165,7 @@ class InspectedFile:
         # A path that looks like a pattern gets its own group. If Spark read such a path together with other paths, it
         # would read all of the files twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
-        return (self.unlike, repr(self.header), repr(self.columns), alone, str(self.has_colon))
+        return (repr(self.header), alone, str(self.has_colon))
 
     @property
     def has_colon(self) -> bool:
@@ -216,7 +205,7 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
             if format == "csv":
                 file.seek(0)
                 return InspectedFile(path, header=csv_header(log, path, file))
-            return _look_at_parquet(log, path, pq.ParquetFile(file))
+            return _look_at_parquet(log, path, open_parquet(file))
         except (OSError, ValueError, pa.ArrowException) as error:
             return InspectedFile(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
 
@@ -290,13 +279,42 @@ def csv_header(log: Log, path: str, file: Any) -> bytes | None:
 
 
 def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:
-    # Spark writes instants as INT96. Treat INT96 columns as instants, because pyarrow reads them as times without a
-    # time zone.
-    leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
-    instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-    columns = tuple((f.name, "timestamp" if f.name in instants else parquet_type(f.type)) for f in file.schema_arrow)
-    return InspectedFile(path, columns, unlike=_unlike(log, columns))
+    columns = ParquetColumns.of(log, file)
+    sizes = (file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+    return InspectedFile(path, broken=columns.unlike if columns.twice else "", groups=tuple(sizes))
 
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Some of a Parquet file's row groups."""
+
+    path: str
+    groups: range
+
+
+def row_group_parts(files: Sequence[InspectedFile]) -> list[list[RowGroups]]:
+    """Divide the row groups of files among tasks; a task reads about 64 MB, or one row group.
+
+    >>> parts = row_group_parts([InspectedFile("a", groups=(5, 5)), InspectedFile("b", groups=(_TASK, 5))])
+    >>> [[(one.path, one.groups) for one in part] for part in parts]
+    [[('a', range(0, 2))], [('b', range(0, 1))], [('b', range(1, 2))]]
+    """
+    parts, filled = [list[RowGroups]()], 0
+    for file in files:
+        begins = 0
+        for place, size in enumerate(file.groups):
+            if filled and filled + size > _TASK:
+                if begins < place:
+                    parts[-1].append(RowGroups(file.path, range(begins, place)))
+                parts.append([])
+                begins, filled = place, 0
+            filled += size
+        parts[-1].append(RowGroups(file.path, range(begins, len(file.groups))))
+    return parts
+
+
+_TASK = 64 * 2**20
+"""The number of bytes of decoded row groups that one task reads."""
 
 SizeLookup: TypeAlias = Callable[[], Sequence[int]]
 """A function that returns the sizes of an epoch's files in bytes.
@@ -369,35 +387,6 @@ def file_system(path: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), name
     files, root = fs.FileSystem.from_uri(f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{host}")
     return files, root + name
-
-
-def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
-    """Describe how a file's columns differ from the declared columns; the text is empty if they match.
-
-    Columns other than the event time and the arrival time may be missing.
-    """
-    names = [name for name, _ in columns]
-    wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
-    once = {name.lower(): name for name in reversed(names)}
-    wrong += [
-        f"column {name!r} is there twice" for name in names if name != once[name.lower()] or names.count(name) > 1
-    ]
-    for name, type in columns:
-        declared = log.columns.get(name)
-        if declared is None:
-            if log.unknown == "reject":
-                wrong.append(f'unknown column {name!r}: declare it in the log, or set unknown="ignore"')
-        elif type and not _fits(type, declared):
-            wrong.append(f"column {name!r} is {type}, declared as {declared}")
-    return "; ".join(dict.fromkeys(wrong))
-
-
-def _fits(type: str, declared: str) -> bool:
-    """Return True if every value of a Parquet type fits the declared type and Spark can read these values."""
-    given, wanted = decimal_parts(type), decimal_parts(declared)
-    if given and wanted:
-        return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]
-    return type in (declared, "null") or type in column_type(declared).wider_than
 
 
 _AT_ONCE = 16

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.parsing import read_unparsed
+from tailrace.ingest.plain_files import parquet_fault
 from tailrace.ingest.sources import Files, raw_fault
 from tailrace.model.logs.log import Log
 
@@ -43,6 +44,8 @@ def read_failure(error: BaseException) -> ReadFailure | None:
     """Return the failure if an error from Spark names a file that Spark could not read; return None for any other
     error.
     """
+    if (found := _NAMED_BY_PYTHON.search(_texts(error))) is not None:
+        return ReadFailure(_shortened(unquote(found[1])), found[2][:_LONGEST])
     causes = list(_causes(error))
     for place, thrown in enumerate(causes):
         if named := _NAMED.search(str(thrown.toString())):
@@ -81,6 +84,8 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
     """
     if gone := raw_fault(file):
         return gone
+    if source.format == "parquet":
+        return parquet_fault(log, file)
     try:
         _computed(read_unparsed(spark, source, log, file))
     except (Py4JJavaError, PySparkException) as error:
@@ -96,6 +101,15 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
 def _computed(frame: DataFrame) -> None:
     """Compute every row and column of a frame, and discard the result."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _texts(error: BaseException) -> str:
+    """Return the texts of an error and its causes; an error of Python code on an executor is part of such a text."""
+    causes, seen = list[str](), cast("BaseException | None", error)
+    while seen is not None:
+        causes.append(str(seen))
+        seen = seen.__cause__
+    return "\n".join(causes)
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
@@ -118,6 +132,7 @@ _NAMED = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (.*?)\. (?: SQLSTATE|\w)"
     r"|\[PATH_NOT_FOUND\] Path does not exist: (.*?)\. SQLSTATE"
 )
+_NAMED_BY_PYTHON = re.compile(r"UnreadableFileError: (\S+) is not read: (.*)")
 _ENVIRONMENT = re.compile(
     r"^java\.net\.|^javax\.net\.|^java\.nio\.file\.|^java\.io\.InterruptedIO|aws|amazon|AccessDenied|AccessControl|"
     r"OutOfMemory|ClosedByInterrupt"

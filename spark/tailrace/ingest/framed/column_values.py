@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
 from tailrace.ingest.plain_columns import Mask
-from tailrace.ingest.plain_values import PlainValues
+from tailrace.ingest.plain_values import PlainValues, shortest_decimals
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import AS_TEXT, Plain
@@ -243,7 +243,7 @@ def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain)
         case "int" | "long" | "uint32" | "uint64":
             return _whole(plain, values, kind, shape)
         case "float" | "double":
-            return _floating(plain, values, shape)
+            return _floating(values, shape)
         case "decimal":
             return _decimals(values, kind, type)
         case "uuid":
@@ -305,13 +305,10 @@ def _whole(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tu
     return values.cast(type), bad
 
 
-def _floating(plain: PlainValues, values: pa.Array, shape: Plain) -> tuple[pa.Array, Mask]:
+def _floating(values: pa.Array, shape: Plain) -> tuple[pa.Array, Mask]:
     type = column_type(shape.type).arrow
     if pa.types.is_decimal(type):
-        # The shortest text that has the same value: 12.99 is 12.99, although no double is exactly 12.99.
-        finite = pc.fill_null(pc.is_finite(values), True).to_numpy(zero_copy_only=False)
-        made, bad = plain.of_texts(Plain(shape.type, AS_TEXT), _without(values, ~finite).cast(pa.string()))
-        return made, bad | ~finite
+        return shortest_decimals(values, type.precision, type.scale)
     made = values.cast(type, safe=False)
     lost = pc.and_(pc.is_inf(made), pc.is_finite(values))
     return made, pc.fill_null(lost, False).to_numpy(zero_copy_only=False)

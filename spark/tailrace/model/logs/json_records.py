@@ -104,7 +104,7 @@ class JsonRecords:
         fields = [one for one in log.shape if only is None or one.name in only]
         self.skipped = frozenset(one.place[0] for one in log.shape if one not in fields)
         self._root = branch_of(fields, log.rest)
-        self._zone = None if log.zone == "UTC" else ZoneInfo(log.zone)
+        self._zone = None if log.zone is None or log.zone == "UTC" else ZoneInfo(log.zone)
         self._inside = {id(shape): branch_of(shape.fields, shape.rest) for shape in _structs(log.shape)}
         self._order = {one.name: place for place, one in enumerate(log.shape)}
 
@@ -178,6 +178,11 @@ class JsonRecords:
     def inside(self, shape: Struct) -> Branch:
         """Return the branch that reads the fields of a struct."""
         return self._inside[id(shape)]
+
+    @property
+    def in_utc(self) -> bool:
+        """Whether times without an offset are in UTC."""
+        return self._zone is None
 
     def of_local(self, micros: int) -> int:
         """Convert a local time in microseconds since 1970 to an instant, if Python's calendar has the time."""
@@ -380,7 +385,7 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
     if shape.form == AS_TEXT and (parts := decimal_parts(shape.type)) is not None:
         if _DECIMAL.fullmatch(text) is None:
             raise ValueError
-        return _decimal(text, *parts)
+        return decimal_value(text, *parts)
     match shape.type:
         case "string":
             return text
@@ -399,7 +404,7 @@ def _number(digits: Number, type: str) -> Any:
     """Convert a number to a column type. Raises an error if the number does not fit."""
     parts = decimal_parts(type)
     if parts is not None:
-        return _decimal(digits, *parts)
+        return decimal_value(digits, *parts)
     if type in _WHOLE_TYPES:
         number = int(digits)
         if number not in _WHOLE_TYPES[type]:
@@ -411,10 +416,11 @@ def _number(digits: Number, type: str) -> Any:
     lost = isinf(made) or (made == 0 and _DIGIT.search(digits.lower().partition("e")[0]) is not None)
     if lost or (abs(made) >= 2**53 and _is_whole(digits) and abs(int(digits)) > 2**53):
         raise ValueError
-    return made if type == "double" else struct.unpack("f", struct.pack("f", made))[0]
+    return made if type == "double" else struct.unpack("<f", struct.pack("<f", made))[0]
 
 
-def _decimal(digits: str, precision: int, scale: int) -> Decimal:
+def decimal_value(digits: str, precision: int, scale: int) -> Decimal:
+    """Convert a number to a decimal of a type. Raises an error if the decimal would lose digits."""
     number = Decimal(digits)
     _, figures, exponent = number.as_tuple()
     assert isinstance(exponent, int)
@@ -458,7 +464,7 @@ def _instant(records: JsonRecords, text: str) -> int:
     local = _days(int(year), int(month), int(day)) * 86_400
     local += _seconds(hour, minute, second)
     micros = local * 10**6 + int((fraction or "0").ljust(6, "0")[:6])
-    if offset is None and records.log.zone != "UTC" and 0 < int(year) <= 9999:
+    if offset is None and not records.in_utc and 0 < int(year) <= 9999:
         return records.micros(_NAIVE + timedelta(microseconds=micros))
     return micros - _offset(offset)
 
@@ -609,6 +615,19 @@ def as_values(shape: Shape, value: Any) -> Any:
     if isinstance(shape, Listed):
         return [as_values(shape.element, one) for one in value]
     return [{"key": one["key"], "value": as_values(shape.value, one["value"])} for one in value]
+
+
+def is_json(text: str) -> bool:
+    """Return True if a text is one JSON value, with no more levels of lists and objects than a record may have.
+
+    >>> is_json(' {"a": [1.10]} '), is_json("{'a': 1}"), is_json("1 2"), is_json("NaN")
+    (True, False, False, False)
+    """
+    whole = text.strip(" \t\r\n")
+    try:
+        return beyond(whole) is None and not _LONE.search(whole) and _skip(whole, 0) == len(whole)
+    except (ValueError, IndexError, RecursionError):
+        return False
 
 
 def excerpt(written: str) -> str:

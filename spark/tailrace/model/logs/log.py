@@ -20,7 +20,7 @@ from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
-from tailrace.model.base.types import is_plain, stored_type, type_faults
+from tailrace.model.base.types import stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
@@ -135,11 +135,11 @@ class Log:
     renamed column: `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants
     since 1970 although their schema does not say so; without `instants`, such numbers are refused. To declare the form
     of some columns only, pass a mapping: `instants={"at": "milliseconds", "paid": "%d.%m.%Y %H:%M"}`; a form is a unit,
-    or a format of `strptime`. `zone` is the time zone of instants that are written without one, by default UTC. If the
-    clocks of the zone show a time twice, the first of the two instants is used. If the clocks skip a time, the time is
-    read with the offset before the skip. `record_bytes` is the maximum size of a line or message in bytes; a larger
-    line or message is rejected. `csv` has the options of the log's CSV files. In CSV, the place of a column is the name
-    in the header.
+    or a format of `strptime`. `zone` is the time zone of instants that are written without one; without `zone`, such
+    texts are in UTC, and Parquet columns of such instants are refused. If the clocks of the zone show a time twice, the
+    first of the two instants is used. If the clocks skip a time, the time is read with the offset before the skip.
+    `record_bytes` is the maximum size of a line or message in bytes; a larger line or message is rejected.
+    `csv` has the options of the log's CSV files. In CSV, the place of a column is the name in the header.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Log:
     instants: str | Mapping[str, str] | None = None
     record_bytes: int = 20 * 2**20
     fields: Mapping[str, str] = field(default_factory=dict)
-    zone: str = "UTC"
+    zone: str | None = None
     rest: str | None = None
     elements: int = ELEMENTS
     csv: Csv = RFC_4180
@@ -246,16 +246,6 @@ class Log:
         """Return the options of the log, without the values that are computed from them."""
         own = {one.name for one in dataclass_fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in own}
-
-    @property
-    def json_only(self) -> str | None:
-        """The option of the log that Parquet files cannot have; None if the log is flat."""
-        plain = all(map(is_plain, self.declared.values()))
-        options = {
-            "columns": not plain, "fields": self.fields, "instants": isinstance(self.instants, Mapping),
-            "zone": self.zone != "UTC", "rest": self.rest,
-        }  # fmt: skip
-        return next((name for name, given in options.items() if given), None)
 
     def names_of(self, column: str) -> tuple[str, ...]:
         """Return the names that a column may have in schemas: the name of its place first, and then its aliases."""
@@ -394,7 +384,7 @@ class Log:
         if forms is not None and not isinstance(forms, Mapping):
             yield Fault("log.instants", forms, f"one of {', '.join(UNITS)}, or a mapping", "leave it out")
         try:
-            ZoneInfo(self.zone)
+            ZoneInfo("UTC" if self.zone is None else self.zone)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
             yield Fault("log.zone", self.zone, "the name of a time zone", 'write for example zone="Europe/Berlin"')
         if self.rest is not None and self.declared.get(self.rest) != "json":

@@ -29,6 +29,7 @@ from tailrace.engines.python.record_calls import OverBatches
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
 
 Found = TypeVar("Found")
+Part = TypeVar("Part")
 
 
 def over_batches(function: OverBatches) -> OverBatches:
@@ -74,8 +75,7 @@ def _set_aside() -> None:
 
 
 def for_each(
-    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
+    spark: SparkSession, parts: Sequence[Part], call: Callable[[Part], Iterator[pa.RecordBatch]], schema: pa.Schema
 ) -> DataFrame:  # fmt: skip
     """Call a function on each part, with one Python task per part on the executors.
 
