@@ -186,6 +186,10 @@ def test_a_record_id_is_taken_only_where_its_name_and_each_record_say_so() -> No
     # A record that came twice is one record; two records with one id have no id.
     assert inferred(*some, some[0]).log().record_id == "event_id"
     assert inferred(*some, {**some[0], "user_id": 7}).log().record_id == ()
+    # A record that came again says that a source repeats records, and which column tells them.
+    orders = [{"at": at, "order_id": f"o{one}", "user_id": one % 2} for one in range(5)]
+    assert inferred(*orders).log().record_id == ()
+    assert inferred(*orders, orders[0]).log().record_id == "order_id"
     assert inferred(*({"at": at, "user_id": one} for one in range(5))).log().record_id == ()
 
 

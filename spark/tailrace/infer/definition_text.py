@@ -106,7 +106,9 @@ def _others(events: Sequence[Leaf], records: int) -> str:
 def _identity(made: Inferred) -> Iterator[str]:
     others = [one for one in made.unique if one != made.ids][:_NAMED]
     if made.ids is not None:
-        yield from comment(f"{made.ids.title} has another value in each record; a repeated record counts once.", 4)
+        again = f", and {made.again:,} of the sample's records came again" if made.again else ""
+        said = f"{made.ids.title} has another value in each record{again}; a repeated record counts once."
+        yield from comment(said, 4)
         yield f'    record_id="{made.ids.path}",'
     elif others:
         named = " or ".join(quoted(one.path) for one in others)

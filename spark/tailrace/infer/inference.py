@@ -24,7 +24,10 @@ REST = "extra"
 
 @dataclass
 class Inferred:
-    """A log that was inferred from a sample, and the parts of a pipeline over it."""
+    """A log that was inferred from a sample, and the parts of a pipeline over it.
+
+    `again` is the number of records that are in the sample once more.
+    """
 
     name: str
     sample: Sample
@@ -42,6 +45,7 @@ class Inferred:
     ignores: bool = False
     elements: int = ELEMENTS
     rejected: dict[str, int] = field(default_factory=dict)
+    again: int = 0
 
     @property
     def required(self) -> list[str]:
@@ -133,7 +137,8 @@ def _inferred(sample: Sample, log: str, root: Observed, given: dict[Path, Given]
     next(one for one in columns if one.name == event.path).type = "timestamp"
     times = roles.times_of(event, records)
     unique = roles.unique_leaves(list(leaves.values()), records)
-    ids = roles.record_id(unique, log, len(records))
+    again = roles.repeated(records)
+    ids = roles.record_id(unique, log, len(records), again)
     taken = {one.place for one in (event, arrival, ids, *unique) if one is not None}
     free = [one for one in leaves.values() if one.place not in taken]
     key = roles.key_of(free, records)
@@ -142,6 +147,7 @@ def _inferred(sample: Sample, log: str, root: Observed, given: dict[Path, Given]
         log, sample, columns, event, [leaves[one.place] for one in events[1:]], roles.lateness(_parts(sample, times)),
         None, None if arrival is None else leaves[arrival.place], ids, unique, key, amount,
     )  # fmt: skip
+    made.again = again
     if sample.arrivals:
         behind = [at - time for at, time in zip(sample.arrivals, times, strict=True) if time is not None]
         made.lags = roles.shares(behind)

@@ -169,8 +169,24 @@ def unique_leaves(leaves: Sequence[Leaf], records: Sequence[Record]) -> list[Lea
     return made
 
 
-def record_id(unique: Sequence[Leaf], log: str, records: int) -> Leaf | None:
-    """Return the column that identifies a record, if its name leaves no doubt about it."""
+def repeated(records: Sequence[Record]) -> int:
+    """Return the number of records that are in the sample once more.
+
+    >>> repeated([{"id": 1}, {"id": 2}, {"id": 1}])
+    1
+    """
+    return len(records) - len({_frozen(one) for one in records})
+
+
+def record_id(unique: Sequence[Leaf], log: str, records: int, again: int) -> Leaf | None:
+    """Return the column that identifies a record, if there is no doubt about it.
+
+    Either the column's name says so, or `again` records are in the sample once more, and only one column has the name
+    of an id.
+    """
+    named = [one for one in unique if len(one.place) == 1 and "id" in words(one.place[-1])]
+    if again and len(named) == 1:
+        return named[0]
     names = [*IDS, *([f"{_singular(log)}_id"] if records >= _SURE else [])]
     return next((one for name in names for one in unique if one.name == name and len(one.place) == 1), None)
 
