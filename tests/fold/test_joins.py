@@ -17,14 +17,20 @@ from tailrace import (
     RETRACTING,
     AfterCount,
     AfterWatermark,
+    AnyValue,
     Calendar,
     Collect,
     Count,
+    Distinct,
+    Explode,
+    First,
     Fixed,
     Join,
+    Last,
     Pipeline,
     Sliding,
     Sum,
+    TopK,
     minutes,
     seconds,
 )
@@ -49,6 +55,7 @@ from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import DEPTH, cases, deep
+from tests.support.engines.spark_runs import comparable
 from tests.support.lakes.several_logs import (
     CLICKS,
     SECOND,
@@ -64,7 +71,10 @@ from tests.support.lakes.several_logs import (
 )
 from tests.support.processes.serving import Seen, visited
 
-NAMED: Any = {"left_columns": {"viewed_at": "at"}, "right_columns": {"clicked_at": "seen", "cents": "cents"}}
+NAMED: Any = {
+    "left_columns": {"viewed_at": "at", "spots": "spots"},
+    "right_columns": {"clicked_at": "seen", "cents": "cents", "shop": "shop"},
+}
 APART = (seconds(5), seconds(60))
 KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full")
 JOINS = {
@@ -122,7 +132,7 @@ def reference(logs: Logs, join: Join) -> tuple[Counter[Any], Counter[Any]]:
 
 def counted(join: Join, made: Iterable[Joined]) -> Counter[Any]:
     values = ((one, (one.values[name] for name in join.results)) for one in made)
-    return Counter((one.epoch, one.retraction, moment(one.at), *own) for one, own in values)
+    return Counter((one.epoch, one.retraction, moment(one.at), *map(comparable, own)) for one, own in values)
 
 
 def lateness(one: join_step.LateKept) -> tuple[Any, ...]:
@@ -131,7 +141,7 @@ def lateness(one: join_step.LateKept) -> tuple[Any, ...]:
 
 def same_as_the_reference(logs: Logs, join: Join) -> None:
     pairs = Counter(
-        (one["epoch"], one["retraction"], one[PANE_TIME], *(one[name] for name in join.results))
+        (one["epoch"], one["retraction"], one[PANE_TIME], *(comparable(one[name]) for name in join.results))
         for one in rows(logs.lake, join, "production")
     )
     late = Counter((one["side"], one["epoch"], one[PANE_TIME]) for one in rows(logs.lake, join, "late"))
@@ -168,7 +178,8 @@ def standing(lake: Lake, join: Join) -> Counter[Any]:
     """The pairs that stand: what was given less what was taken back."""
     found = Counter[Any]()
     for one in rows(lake, join, "production"):
-        found[(one[PANE_TIME], *(one[name] for name in join.results))] += -1 if one["retraction"] else 1
+        row = (one[PANE_TIME], *(comparable(one[name]) for name in join.results))
+        found[row] += -1 if one["retraction"] else 1
     return +found
 
 
@@ -179,7 +190,7 @@ def finished(logs: Logs, join: Join) -> Counter[Any]:
     else:
         records = [record for epoch, _ in logs.together(join.log) for record in epoch]
     made = join_step.step(join, join_step.JoinState(), records, Clock(0, END_OF_TIME, 0))[1]
-    return Counter((moment(one.at), *(one.values[name] for name in join.results)) for one in made)
+    return Counter((moment(one.at), *(comparable(one.values[name]) for name in join.results)) for one in made)
 
 
 EARNED, SEEN = (
@@ -188,7 +199,8 @@ EARNED, SEEN = (
         when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), allowed_lateness=minutes(1),
     )
     for name, log, more, what in (
-        ("earned", CLICKS, ("cents",), {"clicks": Count()}), ("seen", VIEWS, (), {"views": Count()}),
+        ("earned", CLICKS, ("cents",), {"clicks": Count()}),
+        ("seen", VIEWS, (), {"views": Count(), "spots": Collect("spots"), "last": Last("spots")}),
     )
 )  # fmt: skip
 OF_OTHERS = {
@@ -198,7 +210,7 @@ OF_OTHERS = {
     "both": Join(name="j_both", left=SEEN.panes, right=EARNED.panes, on="ad", kind="full", where=Fixed(minutes(1)),
                  right_columns={"clicks": "clicks", "cents": "cents", "until": "window_end"}),
     "told": Join(name="j_told_panes", left=SEEN.panes, right=CLICKS, on="ad", kind="left", within=APART,
-                 unmatched="tell", right_columns={"clicked_at": "seen", "cents": "cents"}),
+                 unmatched="tell", right_columns={"clicked_at": "seen", "cents": "cents", "shop": "shop"}),
 }  # fmt: skip
 
 
@@ -222,10 +234,13 @@ def whole(epochs: Iterable[Mapping[str, Part | None]]) -> Iterator[dict[str, Par
 def random_join(chance: Random) -> Join:
     """A join of any sides, by distance or window, that gives and takes back whatever there is."""
     left, left_columns = chance.choice([
-        (VIEWS, {"viewed_at": "at"}), (SEEN.panes, {"views": "views"}), (_PAIRS.produced, {"known": "cents"}),
-        (OF_OTHERS["told"].produced, {"views": "views", "known": "cents"}),
+        (VIEWS, {"viewed_at": "at", "spots": "spots"}), (SEEN.panes, {"views": "views", "all": "spots"}),
+        (_PAIRS.produced, {"known": "cents", "shop": "shop"}),
+        (OF_OTHERS["told"].produced, {"views": "views", "known": "cents", "last": "last"}),
     ])  # fmt: skip
-    right, right_columns = chance.choice([(CLICKS, {"cents": "cents", "at": "seen"}), (EARNED.panes, {"n": "clicks"})])
+    right, right_columns = chance.choice([
+        (CLICKS, {"cents": "cents", "at": "seen", "at_shop": "shop"}), (EARNED.panes, {"n": "clicks"}),
+    ])  # fmt: skip
     near: dict[str, Any] = {"within": tuple(seconds(chance.choice([0, 5, 60])) for _ in range(2))}
     if chance.random() < 0.4:
         every = seconds(30)
@@ -309,10 +324,16 @@ def test_L1_a_side_that_is_dead_for_an_hour_is_waited_for_or_its_late_records_ar
 TOTALS = {
     name: Pipeline(
         name=f"totals_{name}", log=join.produced, key="ad", where=Fixed(minutes(1)), how=RETRACTING,
-        what={"rows": Count(), "known": Count(known), "total": Sum(known), "some": Collect(known)},
+        what={"rows": Count(), "known": Count(known), "total": Sum(known), "some": Collect(known), **more}, each=each,
         when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
     )
-    for name, join, known in (("told", JOINS["told"], "cents"), ("panes", OF_OTHERS["panes"], "clicks"))
+    for name, join, known, each, more in (
+        ("told", JOINS["told"], "cents", (), {"shops": Collect("shop"), "spots": First("spots")}),
+        ("panes", OF_OTHERS["panes"], "clicks", (), {}),
+        ("spots", JOINS["told"], "cents", Explode("spots", into="spot", outer=True), {
+            "slots": TopK("spot", 2, by=("spot.slot", "spot")), "words": Distinct("spot"), "shop": AnyValue("shop"),
+        }),
+    )
 }  # fmt: skip
 
 
@@ -330,7 +351,11 @@ def test_L1_L3_a_pipeline_over_a_join_takes_back_what_the_join_does(logs: Logs, 
     run = fold_chain(totals, [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)])[-1]
     assert ledger_panes(logs.lake, totals) == reference_panes(totals, run.panes)
     # A row that is taken back is never too late (T3), so what is summed is what stands.
-    assert sum(one["rows"] for one in answers(logs.lake, totals.name)) == sum(standing(logs.lake, join).values())
+    counted_rows = standing(logs.lake, join)
+    if totals.each:
+        place = 1 + [*join.results].index("spots")
+        counted_rows = Counter({row: n * max(1, len(row[place] or ())) for row, n in counted_rows.items()})
+    assert sum(one["rows"] for one in answers(logs.lake, totals.name)) == sum(counted_rows.values())
     for one in chain(totals):
         assert isinstance(one, Join | Pipeline)
         found = audit(logs.lake, one)

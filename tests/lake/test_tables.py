@@ -13,14 +13,15 @@ import pyarrow as pa
 import pytest
 
 from tailrace.lake.catalog.lake import MANY, Lake
-from tailrace.lake.catalog.table_protocol import BACKFILLED, MAIN, Head, Tables
+from tailrace.lake.catalog.table_protocol import BACKFILLED, MAIN, FileChange, Head, Tables
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.range_replacement import RangeReplacement
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import runs_contract
+from tailrace.lake.schema.contracts import log_contract, runs_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError, MovedError
 from tailrace.lake.schema.owned_tables import signals_contract
+from tailrace.model.logs.log import Log
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.faults.lake_in_memory import MemoryLake
@@ -348,3 +349,29 @@ def test_X1_a_lease_says_whether_its_writer_lands_the_log(kept: Kept) -> None:
     assert kept.lake.head(TABLE).properties["landing"] == "1", "the stream's still"
     from_the_log = Lease.take(kept.lake, TABLE)
     assert "landing" not in kept.lake.head(TABLE).properties | from_the_log.properties
+
+
+@pytest.mark.parametrize("write", ["ours", "pyiceberg"])
+def test_null_lists_of_structs_are_read_and_written_as_they_are(settings: Settings, write: str) -> None:
+    type = "array<struct<n:int,inner:array<struct<m:int>>>>"
+    log = Log(name="deep", columns={"at": "timestamp", "place": "int", "lists": type}, event_time="at")
+    lake = Lake(settings)
+    lake.ensure(log_contract(log), {"epoch": "-1"})
+    lists: Any = [
+        None,
+        [],
+        [{"n": 1, "inner": None}, None, {"n": 2, "inner": [None, {"m": 3}]}],
+        None,
+        [{"inner": []}],
+    ] * 9
+    rows = [
+        {"at": datetime(2024, 1, 1, tzinfo=UTC), "place": n, "lists": one, "_epoch": 0} for n, one in enumerate(lists)
+    ]
+    table = pa.Table.from_pylist(rows, schema=lake.table("deep").schema().as_arrow())
+    if write == "ours":
+        lake.change("deep", FileChange(tuple(lake.write_files("deep", table))), {}, lake.head("deep").snapshot)
+    else:
+        lake.table("deep").append(table)
+    lake.table("deep").delete("place < 2 or place = 20")
+    read = {row["place"]: row["lists"] for row in lake.rows("deep")[1]}
+    assert read == {n: table["lists"][n].as_py() for n in range(2, 45) if n != 20}

@@ -142,19 +142,20 @@ def _row(pipeline: Pipeline, row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _exact(values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(_comparable(value) for value in values)
+    return tuple(comparable(value) for value in values)
 
 
 _DIGITS = Context(prec=80)
 
 
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
+    """Return a value in a form that equal values share, whatever engine gives them."""
     if isinstance(value, Decimal):
         return value.normalize(_DIGITS)
     if isinstance(value, list):
-        return tuple(map(_comparable, value))
+        return tuple(map(comparable, value))
     if isinstance(value, Row | dict):
-        return tuple(_comparable(one) for one in (value if isinstance(value, Row) else value.values()))
+        return tuple(comparable(one) for one in (value if isinstance(value, Row) else value.values()))
     if isinstance(value, datetime):
         # pyspark gives naive instants in the process's own zone.
         return instant(value.astimezone(UTC))

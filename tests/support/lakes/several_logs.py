@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import nan
 from random import Random
 from typing import Any
 
@@ -23,13 +24,17 @@ from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.definition import Definition
 from tailrace.model.windows.panes import Pane
 from tests.support.cases.clicks import START
-from tests.support.engines.spark_runs import arrow_bundle
+from tests.support.engines.spark_runs import arrow_bundle, comparable
 from tests.support.lakes.recorded_ledgers import no_spark
 
 SECOND = 1_000_000
-VIEWS = Log(name="views", columns={"at": "timestamp", "ad": "string"}, event_time="at", disorder=seconds(5))
+SPOTS = "array<struct<slot:int,share:double,words:array<string>>>"
+SHOP = "struct<page:string,raw:binary,sizes:array<array<float>>>"
+VIEWS = Log(
+    name="views", columns={"at": "timestamp", "ad": "string", "spots": SPOTS}, event_time="at", disorder=seconds(5)
+)
 CLICKS = Log(
-    name="clicks", columns={"seen": "timestamp", "ad": "string", "cents": "bigint"}, event_time="seen",
+    name="clicks", columns={"seen": "timestamp", "ad": "string", "cents": "bigint", "shop": SHOP}, event_time="seen",
     disorder=seconds(5),
 )  # fmt: skip
 ADS = Union(name="ads", of=(VIEWS, CLICKS))
@@ -127,15 +132,28 @@ def reference_panes(definition: Pipeline, panes: Iterable[Pane]) -> list[tuple[A
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
         return repr(instant(value))
-    return repr(sorted(value) if isinstance(value, list | tuple) else value)
+    plain = isinstance(value, list | tuple) and not any(isinstance(one, dict | list) for one in value)
+    return repr(sorted(value) if plain else comparable(value))
 
 
 def view(second: int, ad: str) -> dict[str, Any]:
-    return {"at": START + timedelta(seconds=second), "ad": ad}
+    return {"at": START + timedelta(seconds=second), "ad": ad, "spots": _SPOTS[second % len(_SPOTS)]}
 
 
 def click(second: int, ad: str, cents: int) -> dict[str, Any]:
-    return {"seen": START + timedelta(seconds=second), "ad": ad, "cents": cents}
+    return {
+        "seen": START + timedelta(seconds=second), "ad": ad, "cents": cents, "shop": _SHOPS[second % len(_SHOPS)],
+    }  # fmt: skip
+
+
+_SPOTS: Sequence[Any] = (
+    [{"slot": 1, "share": nan, "words": ["a", None]}, None], None, [], [{"slot": None, "share": -0.0, "words": []}],
+    [{"slot": 1, "share": nan, "words": None}],
+)  # fmt: skip
+_SHOPS: Sequence[Any] = (
+    {"page": "p", "raw": b"\x00", "sizes": [[0.5, nan], None]}, None, {"page": None, "raw": None, "sizes": [[]]},
+    {"page": "p", "raw": b"\xff", "sizes": []},
+)  # fmt: skip
 
 
 def reached(second: int) -> int:

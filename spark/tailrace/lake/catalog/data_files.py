@@ -1,8 +1,7 @@
 """Write rows to Parquet files, which a later commit adds to a table; collect the file statistics that this commit
 needs.
 
-pyiceberg's own write function turns a null list of structs into an empty list, so rows are passed directly to
-pyiceberg's file writer.
+Rows are passed directly to pyiceberg's file writer, because pyiceberg's own write function converts them first.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.digests.commit_digest import keep_checksum
 from tailrace.lake.digests.summed_output import SummedOutput
+from tailrace.lake.metadata.null_lists import keep_null_lists
 from tailrace.lake.schema.layouts import SPANS
+
+keep_null_lists()
 
 ROWS_A_GROUP = 122_880
 """The maximum number of rows in a Parquet row group. The value is DuckDB's default.

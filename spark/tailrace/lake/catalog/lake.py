@@ -37,6 +37,7 @@ from tailrace.lake.catalog.transactions import (
     unchanged_refs,
 )
 from tailrace.lake.digests.commit_digest import summary_of
+from tailrace.lake.metadata.null_lists import correct_scans
 from tailrace.lake.schema.column_names import conform_rows
 from tailrace.lake.schema.contract_diff import table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
@@ -46,6 +47,8 @@ from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.lake.schema.layouts import partition_spec, sort_order, term, without_spans
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
+
+correct_scans()
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 

@@ -26,6 +26,7 @@ from tailrace.lake.catalog.table_protocol import MAINTAINED, STAMP
 from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, progress_in
 from tailrace.lake.commit.runs_table import recorded_runs
 from tailrace.lake.digests.commit_digest import summary_of
+from tailrace.lake.metadata.null_lists import keep_null_lists
 from tailrace.lake.read.stage_progress import StageProgress, committed_at
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PARTIAL, PRODUCTION, REJECTED
@@ -323,6 +324,7 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
+    keep_null_lists()
     rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(reachable)
     latest = latest_by(rows, keys)
     found = [

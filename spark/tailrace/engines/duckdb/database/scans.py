@@ -21,6 +21,7 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import column_type, name_of
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.null_lists import keep_null_lists
 from tailrace.lake.schema.column_names import declared_types, has_grown, match_names, schema_at
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.upkeep.file_rows import batches_as_written
@@ -111,6 +112,7 @@ def _batches(
     # This import is local because it also loads pandas.
     from pyiceberg.io.pyarrow import ArrowScan
 
+    keep_null_lists()
     rows = ArrowScan(scan.table_metadata, scan.io, columns, scan.row_filter).to_record_batches([task])
     yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
 
