@@ -7,7 +7,9 @@ from typing import Any
 
 from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
+from tailrace.model.base.algebra import sort_key
 from tailrace.model.base.time import instant
+from tailrace.model.base.types import is_plain
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.record_steps import Place
 from tailrace.model.logs.log import PANE_TIME, PLACE
@@ -20,7 +22,11 @@ def through_join(join: Join, record: Record, ledgers: Ledgers) -> Iterator[Step]
     if (reason := join.set_aside.get(Place.of(record))) is not None:
         yield LeftOut(join.name, reason, rejected=True)
         return
-    found = ledgers.rows(join.name, (PRODUCTION, LATE), _naming(join, record))
+    named, types = _naming(join, record), join.log.columns
+    # A filter of a table cannot compare nested values, nor NaN.
+    simple = {name: value for name, value in named.items() if is_plain(types.get(name, "int")) and value == value}
+    rows = ledgers.rows(join.name, (PRODUCTION, LATE), simple)
+    found = [row for row in rows if all(sort_key(row[name]) == sort_key(value) for name, value in named.items())]
     late = [row for row in found if row["kind"] == LATE and row["side"] == record["side"]]
     yield from (Passed(join.name, row["epoch"], row["behind"]) for row in late)
     rows = [row for row in found if row["kind"] == PRODUCTION]
@@ -55,9 +61,9 @@ def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
 def _standing(join: Join, rows: Sequence[Mapping[str, Any]]) -> set[int]:
     """Return the Python identities (`id`) of the given rows that were output and not retracted."""
     names = [*join.results, PANE_TIME, *(name for names in JOIN_PLACE.values() for name in names)]
-    given: dict[tuple[Any, ...], list[int]] = {}
+    given: dict[Any, list[int]] = {}
     for row in sorted(rows, key=lambda row: (row["generation"], row["epoch"], not row["retraction"])):
-        own = given.setdefault(tuple(row[name] for name in names), [])
+        own = given.setdefault(sort_key([row[name] for name in names]), [])
         if not row["retraction"]:
             own.append(id(row))
         elif own:

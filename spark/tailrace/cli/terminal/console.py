@@ -104,6 +104,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         # A decimal is written as text, because most programs read a JSON number as a double, which is not exact.
         return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 

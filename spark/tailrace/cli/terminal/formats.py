@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -144,11 +145,35 @@ def value_text(value: Any) -> str:
 
     >>> value_text(1234567), value_text(0.123456789), value_text(True), value_text(None)
     ('1,234,567', '0.123457', 'True', '–')
+    >>> value_text([{"sku": "x", "key": b"\\x00", "at": datetime(1970, 1, 1, tzinfo=UTC)}, None])
+    '[{"sku": "x", "key": "00", "at": "1970-01-01T00:00:00Z"}, null]'
     """
     if value is None:
         return "–"
+    if isinstance(value, dict | list):
+        return nested_text(value)
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, float):
         return f"{value:,.6g}"
     if isinstance(value, datetime):
         return instant_text(instant(value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def nested_text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Return a nested value as JSON text in one line; values that JSON lacks are texts (`json_text`)."""
+    return json.dumps(value, default=json_text, ensure_ascii=False)
+
+
+def json_text(value: Any) -> str:
+    """Return the text in JSON of a value that JSON lacks: of an instant, a date, bytes or a decimal.
+
+    >>> json_text(b"\\x00\\xff"), json_text(datetime(1970, 1, 1, tzinfo=UTC))
+    ('00ff', '1970-01-01T00:00:00Z')
+    """
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)

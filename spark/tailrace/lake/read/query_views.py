@@ -85,7 +85,7 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if mentions(view, query):
                 held = lake.table(table)
-                texts[view] = standing_rows(table, held.schema().column_names, held.properties, quote)
+                texts[view] = standing_rows(table, [one.name for one in held.schema().fields], held.properties, quote)
     return texts
 
 

@@ -114,7 +114,7 @@ class StageRows:
         if self.own.runs is None:
             # A definition without a table of runs never retracts rows, so all its rows are current.
             return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
-        columns = self.table.schema().column_names
+        columns = [one.name for one in self.table.schema().fields]
         return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
 
     def _latest_panes(self, name: str) -> str:

@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import quantity
+from tailrace.cli.terminal.formats import json_text, nested_text, quantity
 from tailrace.settings import Settings
 
 
@@ -79,7 +78,7 @@ def sql(
             answer = by_spark(spark, lake, query, epoch)
     names, records = answer.column_names, answer.to_pylist()
     if form is Form.JSON:
-        print(json.dumps(records, default=_plain, ensure_ascii=False, indent=2))
+        print(json.dumps(records, default=json_text, ensure_ascii=False, indent=2))
     elif form is Form.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -107,13 +106,5 @@ def _text(value: Any) -> str:
     if isinstance(value, int | float | Decimal):
         return str(value)
     if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return str(_plain(value))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
+        return nested_text(value)
+    return json_text(value)
