@@ -97,7 +97,7 @@ def literal_row(values: Mapping[str, int | bool]) -> str:
 
 def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
-    if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
+    if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY) and _is_text(node.this):
         return exp.Anonymous(this="encode", expressions=[node.this])
     if isinstance(node.this, exp.Anonymous) and node.this.name.upper() == "RINT":
         # DuckDB's cast from a double to a bigint rounds as RINT does.
@@ -105,6 +105,15 @@ def _cast(node: exp.Expression) -> exp.Expression:
     # The parser turns each CAST of Spark's dialect into a TryCast node, too. Only a node that was written as TRY_CAST
     # is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)
+
+
+def _is_text(value: exp.Expression) -> bool:
+    """Return True if an expression is a string literal, or has a string literal in place of a null.
+
+    The common SQL casts only such strings to binary; what it casts else is binary already.
+    """
+    last = value.expressions[-1] if isinstance(value, exp.Coalesce) and value.expressions else value
+    return isinstance(last, exp.Literal) and last.is_string
 
 
 def _narrowed(wide: exp.Expression, to: exp.DataType) -> exp.Expression:
