@@ -7,7 +7,7 @@ continues with the other folds. So definitions can be added, changed and removed
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -61,6 +61,7 @@ class FoldGroup(Sequence[LedgerFold]):
     `logs` are the logs that the definitions read from sources; an epoch covers all of these logs. `landing` is the
     lease of the first log, if the stream lands the logs. If `alone` is True, this process folds only the given
     definitions. Other processes fold the earlier definitions, and this process reads their output from their ledgers.
+    `answered` are the names of the pipelines that get a table of answers, by default the last stages.
     If a process that does not land the logs takes the lease of a fold, the fold is dropped. If another stream that
     lands the same logs takes the lease of a fold, the whole process is fenced off: it can no longer commit.
     """
@@ -74,6 +75,7 @@ class FoldGroup(Sequence[LedgerFold]):
         follow_every: int | None = None,
         landing: Lease | None = None,
         alone: bool = False,
+        answered: Collection[str] | None = None,
     ) -> None:
         self.engines = StreamEngines(spark, lake)
         self.lake, self.landing_lease = lake, landing
@@ -82,7 +84,7 @@ class FoldGroup(Sequence[LedgerFold]):
         self._read = {
             earlier.name: LedgerReading(lake, earlier, self.engines)
             for earlier in (one for stage in stages for one in stage.before)
-            if alone
+            if alone and earlier.name not in {stage.name for stage in stages}
         }
         self._following = TaskThread("following", room=1)
         self._compacting = Compaction(lake)
@@ -93,7 +95,7 @@ class FoldGroup(Sequence[LedgerFold]):
             self.engines,
             Pace.of(follow_every, lake.settings.freshness),
             landing,
-            answered=keeping_answers(definitions),
+            answered=keeping_answers(definitions) if answered is None else answered,
             fed={earlier.name for stage in stages for earlier in stage.before},
             read_again=self._read_again,
         )

@@ -17,7 +17,7 @@ from tailrace.fold.poison import LARGEST, find_poison, identity_columns, may_be_
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.stored_meaning import MEANING, renew_meaning
+from tailrace.lake.catalog.stored_meaning import meaning_properties, renew_meaning
 from tailrace.lake.change.generations import GENERATION
 from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
@@ -31,7 +31,6 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.definition import Definition, Ranged
-from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.record_steps import Place
 
 _LONGEST = 500
@@ -252,6 +251,9 @@ class LedgerFold:
     def follow(self, beside: TaskThread) -> None:
         """Do nothing, because there is no table (such as a table of answers) that must be updated from this ledger."""
 
+    def follow_now(self) -> None:
+        """Do nothing, because there is no table that must be updated from this ledger."""
+
     def close(self) -> None:
         """Release the lease and free the state."""
         self.lease.close()
@@ -273,7 +275,7 @@ class LedgerFold:
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
-            properties = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
+            properties = meaning_properties(definition) | {GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **properties}), first)
 
     def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:

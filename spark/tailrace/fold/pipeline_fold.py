@@ -73,6 +73,10 @@ class PipelineFold(LedgerFold):
         if self.trailing.waits():
             beside.settle()
 
+    def follow_now(self) -> None:
+        """Update the answers from the ledger."""
+        self.follower.follow()
+
     def close(self) -> None:
         """Update the answers from the ledger, and remove the branches that the fold used."""
         self.follower.follow()

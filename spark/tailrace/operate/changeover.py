@@ -13,23 +13,25 @@ other run has built. The other run gives way.
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.spark.session import open_session
 from tailrace.fold.fold_group import FoldGroup
-from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.stored_meaning import MEANING, holds
+from tailrace.lake.catalog.stored_meaning import MEANING, holds, meaning_properties
 from tailrace.lake.change.generations import (
+    BUILT,
     FROM,
     GENERATION,
     Contents,
+    chain_refusal_reason,
     former_generations,
     generation_of,
     generations_beside,
@@ -38,18 +40,20 @@ from tailrace.lake.change.generations import (
     name_beside,
     refusal_reason,
     settle,
+    stages_to_build,
     sweep,
     tag_of,
 )
 from tailrace.lake.commit.epoch_properties import ONWARD, last_epoch
-from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease, under_borrowed_lease
+from tailrace.lake.commit.lease import HOLDING, TOKEN, TRIES, Lease, borrow_lease
 from tailrace.lake.commit.runs_table import BACK, Runs
-from tailrace.lake.schema.lake_errors import MovedError
-from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
+from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.fingerprint import encode_meaning
+from tailrace.model.definition.chain import chain, renamed
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 
@@ -63,6 +67,8 @@ The number of rounds is limited because the log may grow as fast as it is folded
 """
 
 Doing = Callable[[str], None]
+
+T = TypeVar("T")
 
 
 class ApplyError(TailraceError, RuntimeError):
@@ -112,37 +118,88 @@ def apply(
     """
     if (why := refusal_reason(lake, pipeline)) is not None:
         raise ApplyError(why)
-    table = ledger_contract(pipeline).table
-    runs = Runs(lake, pipeline)
     # An earlier run may have crashed after the first of its two commits, so complete the earlier run's second commit.
     settle(lake, pipeline.name)
-    head = lake.head(table)
     if holds(lake, pipeline):
-        _sweep(lake, pipeline.name)
-        _complete(runs, generation := generation_of(lake.table(table)))
-        return Changeover(None, generation, head.number("epoch"))
-    started = time.perf_counter()
-    run = runs.start("apply", BEGINNING, END_OF_TIME, log_epoch=_log_epoch(lake, pipeline), reason=reason)
+        return _nothing_to_do(lake, pipeline)
+    (done,) = _applied(lake, [pipeline], reason, doing)
+    return done
+
+
+def apply_stages(
+    lake: Lake,
+    definition: Definition,
+    *,
+    reason: str | None = None,
+    doing: Doing = lambda text: None,
+) -> dict[str, Changeover]:
+    """Build a generation of all stages of a definition that have changed, and of all stages that read one of them.
+
+    The stages are all definitions that the definition reads, and the definition itself. The new generations are built
+    from the logs, one from the other, next to the old generations. They become current under the leases of all their
+    ledgers, the last stage first: if this process dies in between, the first changed stage still has its old
+    generation, so the next call builds all of them again. Returns the result for each stage, by its name. Raises
+    `ApplyError` if a stage cannot be built.
+    """
+    stages = chain(definition)
+    for stage in stages:
+        if lake.has(ledger_name(stage.name)):
+            settle(lake, stage.name)
+    building = stages_to_build(lake, stages)
+    if (why := chain_refusal_reason(lake, building)) is not None:
+        raise ApplyError(why)
+    kept = {stage.name: _nothing_to_do(lake, stage) for stage in stages if stage not in building and stage.recomputable}
+    done = _applied(lake, building, reason, doing) if building else []
+    return kept | {stage.name: one for stage, one in zip(building, done, strict=True)}
+
+
+def _nothing_to_do(lake: Lake, definition: Definition) -> Changeover:
+    """Remove what an earlier run has left behind of a definition whose meaning the lake already holds."""
+    _sweep(lake, definition.name)
+    ledger = lake.table(ledger_name(definition.name))
+    _complete(Runs(lake, definition), generation := generation_of(ledger))
+    return Changeover(None, generation, head_of(ledger).number("epoch"))
+
+
+def _applied(lake: Lake, stages: Sequence[Definition], reason: str | None, doing: Doing) -> list[Changeover]:
+    """Build a generation of some stages, and make it current; return the result for each stage."""
+    started, epoch, names = time.perf_counter(), _log_epoch(lake, stages), ", ".join(stage.name for stage in stages)
+    building: list[_Stage] = []
+    for stage in stages:
+        runs = Runs(lake, stage)
+        run = runs.start("apply", BEGINNING, END_OF_TIME, log_epoch=epoch, reason=reason)
+        building.append(_Stage(lake, stage, runs, run))
     try:
-        for other in runs.all():
-            if other.kind == "apply" and other.status == "started" and other.generation < run.generation:
-                runs.note(other, status="gave_way", reason=f"generation {run.generation} (run {run.run}) began")
-        _sweep(lake, pipeline.name)
-        built = _Generation(lake, pipeline, run)
-        doing(f"building generation {run.generation} of {pipeline.name} beside")
+        for one in building:
+            for other in one.runs.all():
+                if other.kind == "apply" and other.status == "started" and other.generation < one.run.generation:
+                    note = f"generation {one.run.generation} (run {one.run.run}) began"
+                    one.runs.note(other, status="gave_way", reason=note)
+            _sweep(lake, one.definition.name)
+        built = _Generation(lake, building)
+        doing(f"building generation {', '.join(str(one.run.generation) for one in building)} of {names} beside")
         built.build(doing)
-        run = runs.note(run, log_epoch=built.epoch)
-        doing(f"generation {run.generation} takes over")
-        before, lent = built.take_over(runs)
-        _sweep(lake, pipeline.name)
-        run = runs.note(run, status="committed", log_epoch=built.epoch, engine=str(built.engine))
-        return Changeover(run, before, built.epoch, time.perf_counter() - started, lent, engine=built.engine)
+        for one in building:
+            one.run = one.runs.note(one.run, log_epoch=built.epoch)
+        doing(f"the new generation of {names} takes over")
+        before, lent = built.take_over()
+        for one in building:
+            _sweep(lake, one.definition.name)
+            one.run = one.runs.note(one.run, status="committed", log_epoch=built.epoch, engine=str(built.engine))
+        took = time.perf_counter() - started
+        return [
+            Changeover(one.run, before[one.definition.name], built.epoch, took, lent, engine=built.engine)
+            for one in building
+        ]
     except Exception as error:
-        above = error.above if isinstance(error, _GaveWayError) else _find_later(runs, run)
+        later = (_find_later(one.runs, one.run) for one in building)
+        above = error.above if isinstance(error, _GaveWayError) else next(filter(None, later), None)
         if above is not None:
-            run = runs.note(run, status="gave_way", reason=f"generation {above.generation} (run {above.run}) began")
-            return Changeover(run, 0, run.log_epoch or -1, time.perf_counter() - started, gave_way=above)
-        runs.record_failure(run, error)
+            note, took = f"generation {above.generation} (run {above.run}) began", time.perf_counter() - started
+            noted = [one.runs.note(one.run, status="gave_way", reason=note) for one in building]
+            return [Changeover(run, 0, run.log_epoch or -1, took, gave_way=above) for run in noted]
+        for one in building:
+            one.runs.record_failure(one.run, error)
         raise
 
 
@@ -171,7 +228,8 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     run = runs.start("rollback", BEGINNING, END_OF_TIME, log_epoch=int(properties["epoch"]), reason=note)
     run = runs.note(run, fingerprint=properties["fingerprint"])
     try:
-        before, lent = _under_lease(lake, table, run, lambda lease: _go_back(lake, name, lease, run, to))
+        own = [(table, run)]
+        before, lent = _under_leases(lake, own, lambda leases: _go_back(lake, name, leases[table], run, to))
         settle(lake, name)
         _sweep(lake, name)
         for other in runs.all():
@@ -186,80 +244,113 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         raise
 
 
-class _Generation:
-    """A new generation of a definition, built in separate tables next to the tables of the current generation."""
+class _Stage:
+    """A stage of a new generation: its run, and the separate tables in which the stage is built.
 
-    def __init__(self, lake: Lake, pipeline: Pipeline, run: Run) -> None:
-        self.lake, self.pipeline, self.run = lake, pipeline, run
-        self.table = ledger_contract(pipeline).table
-        self.name = name_beside(pipeline.name, run.generation)
-        first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
-        self.shapes = self._shapes()
-        make_beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
-        make_beside(lake, answer_contract(pipeline), self.name, {})
-        starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
-        self.folds = FoldGroup(starting, lake, [_rename(pipeline, self.name)], follow_every=1, alone=True)
+    `shapes` are the shapes of the stage's own tables: for each table, the ids of the current schema, the last column,
+    the default partition spec and the default sort order.
+    """
+
+    def __init__(self, lake: Lake, definition: Definition, runs: Runs, run: Run) -> None:
+        self.lake, self.definition, self.runs, self.run = lake, definition, runs, run
+        self.ledger, self.beside = ledger_name(definition.name), name_beside(definition.name, run.generation)
+        self.answered = tables_of(definition).answers is not None and lake.has(definition.name)
+        self.shapes = self.current_shapes()
+
+    def current_shapes(self) -> list[tuple[int, int, int, int | None]]:
+        names = [self.ledger, *([self.definition.name] if self.answered else [])]
+        metadata = [self.lake.table(name).metadata for name in names]
+        return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
+
+    def make_tables(self, renamed: Definition) -> None:
+        """Create the separate tables; `renamed` is the definition under the name of these tables."""
+        own = tables_of(self.definition)
+        first = {"epoch": "-1", "generation": str(self.run.generation), "fingerprint": renamed.fingerprint}
+        make_beside(self.lake, own.ledger, ledger_name(self.beside), first)
+        if self.answered and own.answers is not None:
+            make_beside(self.lake, own.answers, self.beside, {})
+
+
+class _Generation:
+    """A new generation of one or more stages, built in separate tables next to the tables of the current generation."""
+
+    def __init__(self, lake: Lake, stages: Sequence[_Stage]) -> None:
+        self.lake, self.stages = lake, stages
+        made: dict[str, Definition] = {}
+        for one in stages:
+            made[one.definition.name] = renamed(one.definition, one.beside, made)
+            one.make_tables(made[one.definition.name])
+        names = "_".join(one.definition.name for one in stages)
+        starting = partial(open_session, lake.settings, app=f"tailrace apply {names}")
+        answered = [one.beside for one in stages if one.answered]
+        self.folds = FoldGroup(starting, lake, list(made.values()), follow_every=1, alone=True, answered=answered)
 
     @property
     def epoch(self) -> int:
-        return self._fold.epoch
+        return min(fold.epoch for fold in self.folds)
 
     @property
     def engine(self) -> EngineChoice:
         """The engine that folds the log into this generation; after the last fold, the engine of that fold."""
-        return self._fold.side.choice
-
-    @property
-    def _fold(self) -> PipelineFold:
-        fold = self.folds[0]
-        assert isinstance(fold, PipelineFold)
-        return fold
+        return self.folds[-1].side.choice
 
     def build(self, doing: Doing) -> None:
         """Fold the log until at most `NEAR` epochs are missing, or until `ROUNDS` rounds are done."""
+        definitions = [one.definition for one in self.stages]
+        logs = {log.name: log for definition in definitions for log in definition.sources}
         for _ in range(ROUNDS):
-            last = _log_epoch(self.lake, self.pipeline)
+            last = _log_epoch(self.lake, definitions)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
                 break
-            doing(f"folding epochs {self.epoch + 1} to {last} of log {log_names(self.pipeline.sources)}")
-            self.folds.leap(last)
-            self._fold.follower.follow()
+            doing(f"folding epochs {self.epoch + 1} to {last} of log {log_names(logs.values())}")
+            self._leap(last)
 
-    def take_over(self, runs: Runs) -> tuple[int, float]:
+    def take_over(self) -> tuple[dict[str, int], float]:
         """Make this generation the current generation.
 
-        Returns a pair: the number of the replaced generation, and for how many seconds the lease was borrowed.
+        Returns a pair: the numbers of the replaced generations by stage, and for how many seconds the leases were
+        borrowed.
         """
-        before, lent = _under_lease(self.lake, self.table, self.run, lambda lease: self._take_over(lease, runs))
+        found = _under_leases(self.lake, [(one.ledger, one.run) for one in self.stages], self._take_over)
         self.folds.close()
-        settle(self.lake, self.pipeline.name)
-        return before, lent
+        for one in self.stages:
+            settle(self.lake, one.definition.name)
+        return found
 
-    def _shapes(self) -> list[tuple[int, int, int, int | None]]:
-        """Return the shape of the ledger table and the shape of the answers table.
+    def _leap(self, last: int) -> None:
+        self.folds.leap(last)
+        for fold in self.folds:
+            fold.follow_now()
 
-        The shape of a table is a tuple of four ids: the current schema, the last column, the default partition spec and
-        the default sort order.
-        """
-        metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
-        return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
-
-    def _take_over(self, lease: Lease, runs: Runs) -> int:
-        above = runs.run_above(self.run) or _find_later(runs, self.run)
-        if above is not None:
-            raise _GaveWayError(above)
-        if self._shapes() != self.shapes:
-            # The new tables were created with the column ids from before the change. After the change, these ids may
-            # belong to different columns, so the new tables cannot be used.
-            raise ApplyError(
-                f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
-            )
-        self.folds.leap(_log_epoch(self.lake, self.pipeline))
-        self._fold.follower.follow()
-        beside = self.lake.table(ledger_name(self.name))
-        properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
-        marks = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
-        return _switch(self.lake, lease, Contents.of(beside), properties, marks)
+    def _take_over(self, leases: Mapping[str, Lease]) -> dict[str, int]:
+        for one in self.stages:
+            above = one.runs.run_above(one.run) or _find_later(one.runs, one.run)
+            if above is not None:
+                raise _GaveWayError(above)
+            if one.current_shapes() != one.shapes:
+                # The new tables were created with the column ids from before the change. After the change, these ids
+                # may belong to different columns, so the new tables cannot be used.
+                raise ApplyError(
+                    f"the tables of {one.definition.name} changed their shape while this was built: apply again"
+                )
+        self._leap(_log_epoch(self.lake, [one.definition for one in self.stages]))
+        for lease in leases.values():
+            lease.check()
+        before: dict[str, int] = {}
+        for one in reversed(self.stages):
+            lease, beside = leases[one.ledger], self.lake.table(ledger_name(one.beside))
+            own = {"fingerprint": one.definition.fingerprint, TOKEN: str(lease.token)}
+            properties = {**head_of(beside).properties, **own}
+            marks = {GENERATION: str(one.run.generation), FROM: one.beside, BUILT: properties["epoch"]}
+            marks |= meaning_properties(one.definition)
+            try:
+                before[one.definition.name] = _switch(self.lake, lease, Contents.of(beside), properties, marks)
+            except FencedError as error:
+                if not before:
+                    raise
+                # Other stages already have the new generation. The next run builds all stages again.
+                raise ApplyError(f"a stream took {one.ledger} while the stages went over: apply again") from error
+        return before
 
 
 def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
@@ -290,14 +381,24 @@ def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str]
             continue
 
 
-def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
-    """Borrow the ledger's lease at an epoch boundary and call `work`; return its result and its duration in seconds."""
+def _under_leases(
+    lake: Lake, tables: Sequence[tuple[str, Run]], work: Callable[[Mapping[str, Lease]], T]
+) -> tuple[T, float]:
+    """Borrow the leases of ledgers at an epoch boundary and call `work`; return its result and its duration in seconds.
 
-    def timed(lease: Lease) -> tuple[int, float]:
-        since = time.perf_counter()
-        return work(lease), time.perf_counter() - since
-
-    return under_borrowed_lease(lake, table, run.run, timed)
+    `tables` has the ledgers, each with the run that borrows its lease. If a stream takes a lease meanwhile, the work is
+    repeated.
+    """
+    for left in reversed(range(TRIES)):
+        with ExitStack() as borrowed:
+            leases = {table: borrowed.enter_context(borrow_lease(lake, table, run.run)) for table, run in tables}
+            since = time.perf_counter()
+            try:
+                return work(leases), time.perf_counter() - since
+            except FencedError:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _sweep(lake: Lake, name: str) -> None:
@@ -328,14 +429,12 @@ def _find_later(runs: Runs, run: Run) -> Run | None:
     return None
 
 
-def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
-    """Return the last epoch that is in all logs and in the ledgers of all input definitions."""
-    earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in pipeline.before)
-    return min([last_epoch(lake, pipeline.sources), *earlier])
+def _log_epoch(lake: Lake, stages: Sequence[Definition]) -> int:
+    """Return the last epoch that is in all logs of some stages, and in the ledgers of all definitions that they read.
 
-
-def _rename(pipeline: Pipeline, name: str) -> Pipeline:
-    """Copy a definition and give the copy a name that no regular definition can have."""
-    copied = copy.copy(pipeline)
-    object.__setattr__(copied, "name", name)
-    return copied
+    The ledgers of the stages themselves are left out.
+    """
+    own = {stage.name for stage in stages}
+    earlier = {one.name for stage in stages for one in stage.before} - own
+    read = (lake.head(ledger_name(name)).number("epoch") for name in sorted(earlier))
+    return min([last_epoch(lake, [log for stage in stages for log in stage.sources]), *read])

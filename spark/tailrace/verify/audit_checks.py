@@ -18,6 +18,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.change.generations import built_until
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, processing_times
 from tailrace.lake.commit.lease import LENDER, TOKEN
@@ -52,6 +53,7 @@ class RowsAudit(ABC, Generic[D]):
         self.ledger = ledger_name(definition.name)
         self.epoch, self.watermark = head.number("epoch"), head.number("watermark")
         self.rows = session.table(self.ledger, snapshot=head.snapshot)
+        self.built_until = built_until(self.lake.table(self.ledger))
 
     def run(self) -> Audit:
         """Count the rows, run the checks, and return the result of the audit."""

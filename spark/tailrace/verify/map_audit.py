@@ -84,7 +84,8 @@ class MapAudit(RowsAudit[Map]):
 
     def _once(self) -> Check:
         """Check that a stream wrote a record's output rows in the record's own epoch, and therefore only once (X2)."""
-        apart = self.session.count(Relation(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch"))
+        own = f"writer = 'stream' AND epoch > {self.built_until}L"
+        apart = self.session.count(Relation(f"{self.rows} WHERE {own} AND epoch <> source_epoch"))
         detail = f"{apart:,} rows in an epoch that is not their record's"
         return Check("a record gave rows in its own epoch", apart == 0, detail)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import built_until
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.definition import Windowless
 from tailrace.sql.query_shapes import select_list
@@ -47,8 +48,13 @@ def replayed_rows(
         raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")
     started, recording = time.perf_counter(), Recording(lake, definition)
     folded, latest = recording.definition, recording.last
-    first, last = asked.first or 0, latest if asked.last is None else asked.last
-    if first > last or last > latest:
+    # The rows of a built generation are in the epochs of the build, which cannot be folded again one by one.
+    begins = built_until(lake.table(recording.table)) + 1
+    first = begins if asked.first is None else asked.first
+    last = latest if asked.last is None else asked.last
+    if first < begins:
+        raise ReplayError(f"the generation in {recording.table} was built up to epoch {begins - 1}: begin after it")
+    if (first > last and first != begins) or last > latest:
         raise ReplayError(f"{recording.table} has epochs 0 to {latest}: there are none from {first} to {last}")
 
     def work(session: Session) -> Replayed:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -43,7 +43,7 @@ from pyiceberg.types import IcebergType, NestedField
 
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
-from tailrace.lake.catalog.stored_meaning import holds
+from tailrace.lake.catalog.stored_meaning import holds, readers_of
 from tailrace.lake.catalog.table_protocol import BEGINS, STAMP
 from tailrace.lake.catalog.transactions import ref_update, unchanged_refs
 from tailrace.lake.change.refusal_texts import refusal_text
@@ -56,6 +56,7 @@ from tailrace.lake.schema.iceberg_types import iceberg_schema, type_name
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
@@ -65,6 +66,12 @@ GENERATION = "tailrace.generation"
 FROM = "tailrace.from"
 """The ledger's table property that names the source of the ledger's present contents: a tag, or a separate table."""
 
+BUILT = "tailrace.built"
+"""The ledger's table property with the epoch up to which the generation was built in few large steps.
+
+The rows up to this epoch are in the epochs of these steps, not in the epochs of their records.
+"""
+
 TAG = "generation_"
 """The prefix of the tags that mark former generations of a table."""
 
@@ -72,6 +79,11 @@ TAG = "generation_"
 def generation_of(table: Table) -> int:
     """Return the generation number of a table's contents; it is 1 if the table lacks the property `GENERATION`."""
     return int(table.properties.get(GENERATION, 1))
+
+
+def built_until(ledger: Table) -> int:
+    """Return the last epoch that a ledger's generation was built with (`BUILT`), or -1 if it was streamed."""
+    return int(ledger.properties.get(BUILT, -1))
 
 
 def tag_of(generation: int) -> str:
@@ -92,13 +104,54 @@ def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return refusal_text("no-ledger", ledger=table)
-    if weak := [log.name for log in pipeline.log.parts if isinstance(log, Productions) and not log.kept]:
-        return refusal_text("weak-productions", pipeline=pipeline.name, log=weak[0])
     for earlier in chain(pipeline)[:-1]:
         if not holds(lake, earlier):
             return refusal_text("other-input", pipeline=pipeline.name, earlier=earlier.name)
     if ONWARD in lake.head(table).properties:
         return refusal_text("later-stage", pipeline=pipeline.name)
+    return _input_refusal(lake, pipeline)
+
+
+def stages_to_build(lake: Lake, stages: Sequence[Definition]) -> list[Definition]:
+    """List the stages of a chain whose generation must be built again, in order.
+
+    These are the stages that the lake holds with another meaning, and all stages that read one of these stages.
+    """
+    found: dict[str, Definition] = {}
+    for stage in stages:
+        if not holds(lake, stage) or any(earlier.name in found for earlier in stage.before):
+            found[stage.name] = stage
+    return list(found.values())
+
+
+def chain_refusal_reason(lake: Lake, stages: Sequence[Definition]) -> str | None:
+    """Return the reason why a generation of all these stages cannot be built, or None if it can be built.
+
+    `stages` are the stages of a chain that must be built again (`stages_to_build`).
+    """
+    building = {stage.name for stage in stages}
+    for stage in stages:
+        if not stage.recomputable:
+            return refusal_text("computation", stage=stage.name)
+        if not lake.has(ledger_name(stage.name)):
+            return refusal_text("no-ledger", ledger=ledger_name(stage.name))
+        there = readers_of(lake, stage.name)
+        if others := sorted(there - building):
+            return refusal_text("other-reader", stage=stage.name, reader=others[0])
+        inside = any(earlier.name == stage.name for one in stages for earlier in one.before)
+        if ONWARD in lake.head(ledger_name(stage.name)).properties and not inside and stage.windowed:
+            return refusal_text("later-stage", pipeline=stage.name)
+        if (why := _input_refusal(lake, stage)) is not None:
+            return why
+    return None
+
+
+def _input_refusal(lake: Lake, pipeline: Definition) -> str | None:
+    """Return the reason why the logs of a definition cannot be read for a new generation, or None if they can be
+    read.
+    """
+    if weak := [log.name for log in pipeline.log.parts if isinstance(log, Productions) and not log.kept]:
+        return refusal_text("weak-productions", pipeline=pipeline.name, log=weak[0])
     for source in pipeline.sources:
         log = apply_contract_file(log_contract(source), lake.settings.contracts)
         unused = source.columns.keys() - pipeline.used if source is pipeline.log else ()

@@ -4,10 +4,18 @@ previous definition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TypeVar
 
 from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import Log
+
+D = TypeVar("D", bound=Definition)
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
@@ -21,6 +29,34 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
     """
     earlier = {one.name: one for direct in definition.before for one in chain(direct)}
     return (*earlier.values(), definition)
+
+
+def renamed(definition: D, name: str, others: Mapping[str, Definition]) -> D:
+    """Return a copy of a definition with another name, which reads the definitions in `others`.
+
+    `others` maps the name of a definition that the original reads to the definition that the copy reads in its place.
+    The name may be a name that no regular definition can have.
+    """
+    made = copy.copy(definition)
+    for kind in type(definition).__mro__:
+        for attribute, value in vars(kind).items():
+            if isinstance(value, cached_property):
+                made.__dict__.pop(attribute, None)
+    sides = ("left", "right") if isinstance(definition, Join) else ("log",)
+    for side in sides:
+        object.__setattr__(made, side, _reading(getattr(definition, side), others))
+    object.__setattr__(made, "name", name)
+    return made
+
+
+def _reading(log: Log, others: Mapping[str, Definition]) -> Log:
+    """Return a log that consists of the output of other definitions."""
+    made = copy.copy(log)
+    if isinstance(log, Union):
+        object.__setattr__(made, "of", {member: _reading(part, others) for member, part in log.members.items()})
+    elif isinstance(log, Panes | Productions) and log.of.name in others:
+        object.__setattr__(made, "of", others[log.of.name])
+    return made
 
 
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:

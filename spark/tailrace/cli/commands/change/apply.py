@@ -15,8 +15,9 @@ from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import span
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.cli.terminal.usage import ExitStatus
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.plan.loader import load
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
+from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
 from tailrace.telemetry.json_fields import ENGINE, fields
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 def apply(
     definition: str,
     once: bool = False,
+    all_stages: bool = False,
     reason: str | None = None,
     engine: EngineName = None,
     json: bool = False,
@@ -38,27 +40,34 @@ def apply(
     stream stops folding the old definition. This command then folds the log's new epochs until a stream of the new
     definition takes over, or until a signal stops the command (exit status 130). If two `apply` commands run at once,
     the command that started later continues, and the other command stops and leaves the definition's tables unchanged
-    (exit status 4).
+    (exit status 4). With --all-stages, all changed pipelines, maps and joins that the definition reads are built in the
+    same run, and all definitions of the chain that read one of them.
     """
-    pipeline, settings = load(definition), settings_on(engine)
+    loaded: Definition = load_any(definition) if all_stages else load(definition)
+    settings = settings_on(engine)
     output = output_for(settings, json=json)
     with ExitStack() as shown:
-        doing = shown.enter_context(activity(output, f"applying {pipeline.name}"))
+        doing = shown.enter_context(activity(output, f"applying {loaded.name}"))
         with ending_spark():
             from tailrace.lake.catalog.lake import Lake
-            from tailrace.operate.changeover import apply as run
+            from tailrace.operate import changeover
 
             lake = Lake(settings)
-            applied = run(lake, pipeline, reason=reason, doing=doing)
+            if all_stages:
+                done = changeover.apply_stages(lake, loaded, reason=reason, doing=doing)
+            else:
+                done = {loaded.name: changeover.apply(lake, load(definition), reason=reason, doing=doing)}
             shown.close()
-            _show(output, pipeline, applied)
-            if applied.gave_way is not None:
+            for name, applied in done.items():
+                kind = next(one.kind_name for one in chain(loaded) if one.name == name)
+                _show(output, name, applied, kind)
+            if any(applied.gave_way is not None for applied in done.values()):
                 raise typer.Exit(ExitStatus.GAVE_WAY)
-            if not once and applied.run is not None:
-                _fold_on(output, lake, pipeline)
+            if not once and any(applied.run is not None for applied in done.values()):
+                _fold_on(output, lake, loaded)
 
 
-def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
+def _fold_on(output: Output, lake: Lake, pipeline: Definition) -> None:
     """Fold the log's new epochs until a stream of the changed definition takes over.
 
     Raises `typer.Exit` if a signal stops the work.
@@ -102,21 +111,21 @@ def rollback(
     from tailrace.operate.changeover import rollback as run
 
     applied = run(Lake(settings), pipeline, to, reason=reason)
-    _show(output, pipeline, applied)
+    _show(output, pipeline.name, applied, pipeline.kind_name)
 
 
-def _show(output: Output, pipeline: Pipeline, applied: Changeover) -> None:
+def _show(output: Output, name: str, applied: Changeover, kind: str) -> None:
     run = applied.run
     if output.json:
-        output.data(_data(pipeline, applied), line=True)
+        output.data(_data(name, applied), line=True)
         return
     if run is None:
-        output.text(f"nothing to do: {pipeline.name} means what its tables hold, generation {applied.left}")
+        output.text(f"nothing to do: {name} means what its tables hold, generation {applied.left}")
         return
     if applied.gave_way is not None:
         output.say(f"gave way: run {applied.gave_way.run} of generation {applied.gave_way.generation} began meanwhile")
     rows = [
-        ("pipeline", pipeline.name),
+        (kind, name),
         ("run", f"{run.run}, {run.kind}, generation {run.generation}, {run.status.replace('_', ' ')}"),
     ]
     if applied.gave_way is None:
@@ -130,11 +139,11 @@ def _show(output: Output, pipeline: Pipeline, applied: Changeover) -> None:
     output.text(facts(rows))
 
 
-def _data(pipeline: Pipeline, applied: Changeover) -> dict[str, Any]:
+def _data(name: str, applied: Changeover) -> dict[str, Any]:
     run, other = applied.run, applied.gave_way
     return {
         "event": "applied",
-        "pipeline": pipeline.name,
+        "pipeline": name,
         **fields(run, "run", "kind"),
         "status": run.status if run else "unchanged",
         "generation": run.generation if run else applied.left,
