@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -95,6 +96,14 @@ MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
 def test_X6_what_does_not_fit_is_rejected_with_its_place_inside_the_record(name: str) -> None:
     changed, reason = MISFITS[name]
     assert read(ORDERS, json.dumps({**WHOLE, **changed})) == [reason]
+
+
+def test_X6_a_record_with_more_levels_than_its_log_allows_is_rejected() -> None:
+    log = replace(ORDERS, depth=5)
+    note = json.dumps({**WHOLE, "note": [[[[[]]]]]})
+    assert read(log, json.dumps(WHOLE), note, json.dumps({**WHOLE, "more": "[" * 600}))[1:] == [
+        "nested more than 5 levels deep", read(ORDERS, json.dumps(WHOLE))[0]
+    ]  # fmt: skip
 
 
 def test_fields_that_nobody_declared_are_kept_as_they_came() -> None:

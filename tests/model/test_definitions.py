@@ -583,11 +583,12 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         ],
     ),
     "what_nested_records_do_not_have": (
-        {"rest": "price", "zone": "Berlin", "elements": 0},
+        {"rest": "price", "zone": "Berlin", "elements": 0, "depth": 501},
         [
             Fault("log.zone", "Berlin", "the name of a time zone", 'write for example zone="Europe/Berlin"'),
             Fault("log.rest", "price", "a column of its own, of type json", 'write rest="extra"'),
             Fault("log.elements", 0, "a number of elements", "leave it out for 100,000"),
+            Fault("log.depth", 501, "a number of levels, 500 at most", "leave it out for 500"),
         ],
     ),
     "names_that_messages_of_JSON_do_not_have": (

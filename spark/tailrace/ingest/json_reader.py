@@ -34,7 +34,6 @@ from tailrace.ingest.line_reader import (
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_limits import DEPTH
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of
 from tailrace.model.logs.log import UNITS, Log
 from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
@@ -136,10 +135,10 @@ class JsonReader(LineReader):
         except pa.ArrowInvalid:
             likely &= np.array([is_utf8(one) for one in raw], np.bool_)
         # Only a line with so many bytes can be nested too deeply.
-        if (likely & (size > 2 * DEPTH)).any():
+        if (likely & (size > 2 * self.log.depth)).any():
             text = data[ends[0] : ends[-1]]
             opening = ends[0] + np.flatnonzero((text == _OPEN) | (text == _LIST))
-            likely &= np.diff(np.searchsorted(opening, ends)) <= DEPTH
+            likely &= np.diff(np.searchsorted(opening, ends)) <= self.log.depth
         return likely
 
     def _parsed(self, raw: pa.BinaryArray, rows: Rows) -> Iterator[tuple[Rows, pa.Table | None]]:

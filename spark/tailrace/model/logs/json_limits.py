@@ -1,7 +1,7 @@
 """Limits on JSON texts that every reader enforces, so that no text can exhaust the stack of the reader.
 
-A text beyond a limit is rejected. The log sets the maximum size of a record (`Log.record_bytes`), and the maximum
-number of elements of a list (`Log.elements`).
+A text beyond a limit is rejected. The log sets the maximum size of a record (`Log.record_bytes`), the maximum number of
+elements of a list (`Log.elements`), and the maximum number of levels (`Log.depth`).
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ import re
 from itertools import accumulate
 
 DEPTH = 500
-"""The maximum number of levels of nested objects and lists; the record itself is the first level."""
-
-DEEP = f"nested more than {DEPTH} levels deep"
-"""The reason for rejecting a text that is nested too deeply."""
+"""The largest maximum number of levels of nested objects and lists; the record itself is the first level."""
 
 
-def beyond(text: str) -> str | None:
-    """Return a description of the limit that a JSON text exceeds, or None if the text exceeds no limit.
+def beyond(text: str, depth: int = DEPTH) -> str | None:
+    """Return the reason for rejecting a JSON text with more than `depth` levels, or None if it has no more.
 
     The text need not be valid JSON.
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')
     """
-    if text.count("[") + text.count("{") <= DEPTH:
+    if text.count("[") + text.count("{") <= depth:
         return None
     brackets = _BRACKET.findall(_TEXT.sub("", text))
-    return DEEP if max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0) > DEPTH else None
+    deepest = max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0)
+    return f"nested more than {depth} levels deep" if deepest > depth else None
 
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)

@@ -125,7 +125,7 @@ class JsonRecords:
 
     def read_text(self, text: str, arrival: int | None = None) -> Values | str:
         """Read one record from its text, without the characters around it."""
-        if (reason := beyond(text)) is not None:
+        if (reason := beyond(text, self.log.depth)) is not None:
             return reason if _is_one_object(text) else NO_OBJECT
         reading = _Reading(self, text)
         try:
@@ -160,7 +160,7 @@ class JsonRecords:
         Raises `MisfitError` if the value does not fit.
         """
         text = text.strip(AROUND)
-        if (reason := beyond(text)) is not None:
+        if (reason := beyond(text, self.log.depth)) is not None:
             raise MisfitError(f"{name} is {reason}")
         reading = _Reading(self, text)
         try:

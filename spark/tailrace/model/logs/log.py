@@ -22,6 +22,7 @@ from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
+from tailrace.model.logs.json_limits import DEPTH
 from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
@@ -122,7 +123,8 @@ class Log:
     object: `fields={"event_id": "eventId", "country": "user.country"}`. The fields of a struct are placed in the same
     way, relative to their struct: `fields={"items.price": "unitPrice"}`. `rest` names an additional column of type
     `json`, which keeps all undeclared fields of a record, as they were written. `elements` is the maximum number of
-    elements of a list; a record with a longer list is rejected.
+    elements of a list, and `depth` is the maximum number of levels of nested objects and lists; a record beyond a limit
+    is rejected.
 
     Columns may be added to a log later. With `grows`, the stream that lands the log adds the columns that the log's
     table does not have yet, and widens types of columns. Without `grows`, a user does this with `tailrace tables
@@ -164,6 +166,7 @@ class Log:
     zone: str | None = None
     rest: str | None = None
     elements: int = ELEMENTS
+    depth: int = DEPTH
     csv: Csv = RFC_4180
     grows: bool = False
 
@@ -392,6 +395,9 @@ class Log:
         size: object = self.elements
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             yield Fault("log.elements", size, "a number of elements", f"leave it out for {ELEMENTS:,}")
+        levels: object = self.depth
+        if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= DEPTH:
+            yield Fault("log.depth", levels, f"a number of levels, {DEPTH} at most", f"leave it out for {DEPTH}")
 
     def _overlapping(self, column: str, known: Iterable[str]) -> str | None:
         """Return one of the `known` columns and fields whose place overlaps with the place of `column`, if any."""
