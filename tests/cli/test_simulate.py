@@ -287,7 +287,7 @@ def test_the_papers_figures_come_out_on_one_page(tmp_path: Path) -> None:
         ([], "a definition and a sample are wanted"),
         (["{definition}"], "a definition and a sample are wanted"),
         (["{definition}", "nowhere.jsonl"], "no such file"),
-        (["{definition}", "{definition}"], ".csv or .parquet"),
+        (["{definition}", "{definition}"], ".parquet or .avro"),
         (["{definition}", "{sample}", "--key", "z"], "the keys with the most are a, b"),
         (["{definition}", "{sample}", "--result", "z", "--html", "x.html"], "expected one of total, sales"),
         (["{definition}", "{sample}", "--every", "0"], "more than no time"),

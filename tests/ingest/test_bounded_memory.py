@@ -26,7 +26,7 @@ from tailrace.ingest.compressed_text import has_line_over, text_and_lines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.plain_columns import row_bytes
-from tailrace.ingest.plain_files import parquet_parts, read_parquet, read_text, text_parts
+from tailrace.ingest.plain_files import parquet_parts, read_text, read_typed, text_parts
 from tailrace.ingest.room import Room, TooLargeError
 from tailrace.ingest.sources import Files, Format, file_sizes, inspect_files
 from tailrace.lake.catalog.lake import Lake
@@ -122,7 +122,7 @@ def read(paths: list[str], most: int | None) -> int | str:
     room = Room(most, dict(zip(paths, file_sizes(paths), strict=True)))
     try:
         if format_of(paths[0]) == "parquet":
-            rows = read_parquet(LOG, paths, room)
+            rows = read_typed(LOG, "parquet", paths, room)
         else:
             rows = read_text(LOG, "json", paths, BlankLines(), room)
     except TooLargeError:

@@ -22,8 +22,8 @@ from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
-from tailrace.ingest.plain_files import read_parquet, read_text
-from tailrace.ingest.sources import FORMATS, Files, Format
+from tailrace.ingest.plain_files import read_text, read_typed
+from tailrace.ingest.sources import FORMATS, TYPED, Files, Format
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.time import instant
@@ -31,6 +31,7 @@ from tailrace.model.logs.changes import Changes
 from tailrace.model.samples.sample_records import from_json
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
+from tests.support.lakes.avro_files import container
 from tests.support.lakes.files import lines, put
 from tests.support.lakes.rides import HOURLY, RIDES, Case
 from tests.support.services.schema_registry import avro_body, framed
@@ -75,10 +76,16 @@ def files(folder: Path, log: Log, format: Format) -> list[str]:
         "json": lines(*map(as_json, times(log))),
         "csv": lines("at,seen", *(f"{at.isoformat()},{NOON.isoformat()}" for at in times(log))),
         "parquet": pa.table({"at": pa.array(times(log), at), "seen": pa.array([NOON] * 5, at)}),
+        "avro": container(SCHEMA, bodies(log)),
     }
     paths = put(folder, {f"a.{format}": content[format]})
     os.utime(folder / f"a.{format}", (NOON.timestamp(),) * 2)
     return paths
+
+
+def bodies(log: Log) -> list[bytes]:
+    """The records in Avro."""
+    return [avro_body(STORED, {"at": instant(at), "seen": instant(NOON)}) for at in times(log)]
 
 
 def messages(values: Sequence[bytes]) -> pa.Table:
@@ -95,7 +102,7 @@ def judged(rows: pa.Table) -> list[str | None]:
 
 
 @pytest.mark.parametrize("name", LOGS)
-@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_X7_a_record_too_far_ahead_of_its_arrival_is_rejected_from_files(
     spark: SparkSession, tmp_path: Path, name: str, format: Format
 ) -> None:
@@ -122,9 +129,8 @@ STORED = {"type": "record", "name": "T", "fields": [{"name": name, "type": "long
 @pytest.mark.parametrize("name", LOGS)
 def test_X7_a_record_too_far_ahead_of_its_arrival_is_rejected_from_avro(name: str) -> None:
     log = replace(LOGS[name], messages="avro")
-    bodies = [avro_body(STORED, {"at": instant(at), "seen": instant(NOON)}) for at in times(log)]
     schemas = {1: ReadableSchema(RegisteredSchema(1, "AVRO", json.dumps(SCHEMA)))}
-    assert judged(framed_records(log, schemas, messages([framed(1, body) for body in bodies]))) == reasons(name)
+    assert judged(framed_records(log, schemas, messages([framed(1, body) for body in bodies(log)]))) == reasons(name)
 
 
 def test_X7_a_change_too_far_ahead_of_its_arrival_is_rejected() -> None:
@@ -146,7 +152,8 @@ def test_X7_a_python_process_rejects_what_is_beyond_the_bound_as_spark_does(
     lake.ensure(log_contract(log), {})
     for format in FORMATS:
         paths = files(tmp_path, log, format)
-        read = read_parquet(log, paths) if format == "parquet" else read_text(log, format, paths, BlankLines())
+        typed = format in TYPED
+        read = read_typed(log, format, paths) if typed else read_text(log, format, paths, BlankLines())
         assert read is not None
         assert [error is None for error in read["_error"].to_pylist()].count(True) == good
         task = LandingTask.of(lake, log, format, 0)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.ingest.framed import column_values
+from tailrace.ingest import column_values
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -359,3 +359,20 @@ def test_named_types_of_other_schemas_are_found_by_reference() -> None:
     rows = read(log, {1: schema}, [framed(1, b"\0\2\0"), framed(1, b"\0\4\0")])
     assert rows[0]["id"] == "b"
     assert rows[1]["_error"] is not None
+
+
+def test_a_text_in_a_column_of_json_is_json_itself_and_other_values_are_written_as_json() -> None:
+    log = Log(name="l", columns={"at": "timestamp", "a": "json", "b": "json"}, event_time="at", messages="avro")
+    schema = {"type": "record", "name": "T", "fields": [
+        {"name": "at", "type": logical("long", "timestamp-micros")}, {"name": "a", "type": "string"},
+        {"name": "b", "type": ["double", "string", {"type": "enum", "name": "E", "symbols": ["X"]}]}]}  # fmt: skip
+    told = [('{"x": [1.10]}', 0.5), ("1e999", "é"), ("{", 1.0), ("[" * 501 + "]" * 501, 1.0), ("1", float("nan"))]
+    messages = [framed(1, avro_body(stored(schema), {"at": 0, "a": a, "b": b})) for a, b in told]
+    rows = read(log, {1: readable(1, schema)}, [*messages, framed(1, b"\0\2" + b"1\4\0")])
+    assert [(row["a"], row["b"]) for row in rows if not row["_error"]] == [
+        ('{"x": [1.10]}', "0.5"), ("1e999", '"é"'), ("1", '"X"'),
+    ]  # fmt: skip
+    assert [row["_error"] for row in rows if row["_error"]] == [
+        'schema 1: a = "{" is not a json', f'schema 1: a = "{"[" * 99} is not a json',
+        'schema 1: b = "nan" is not a json',
+    ]  # fmt: skip

@@ -19,7 +19,7 @@ from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_record
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.plain_columns import other_time_checks
-from tailrace.ingest.plain_files import read_parquet
+from tailrace.ingest.plain_files import read_typed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.logs.changes import Changes
@@ -198,7 +198,7 @@ def test_X7_hostile_rows_of_parquet_are_read_or_rejected(unit: Any, rows: list[t
     })  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(table, Path(folder) / "a.parquet")
-        found = read_parquet(LOG, [f"file:{folder}/a.parquet"])
+        found = read_typed(LOG, "parquet", [f"file:{folder}/a.parquet"])
     raw = found.sort_by("_offset")["_raw"].to_pylist()
     assert all(set(json.loads(text)) == {"at", "day"} for text in raw if text is not None)
     adds_up(LOG, found, [text or b"" for text in raw])

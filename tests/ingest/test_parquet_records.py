@@ -24,7 +24,7 @@ from tailrace.ingest import sources
 from tailrace.ingest.arrow_values import ArrowValues
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import read_files
-from tailrace.ingest.plain_files import parquet_parts, read_parquet, stored_name
+from tailrace.ingest.plain_files import parquet_parts, read_typed, stored_name
 from tailrace.ingest.sources import Files
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.json_records import decimal_value
@@ -160,9 +160,9 @@ def test_X6_records_of_any_shape_are_read_from_parquet_as_from_json(
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/a.parquet"
         pq.write_table(table, file, row_group_size=group)
-        rows = pa.concat_tables([read_parquet(log, [file]).slice(0, 0), *parquet_parts(log, file, most)])
+        rows = pa.concat_tables([read_typed(log, "parquet", [file]).slice(0, 0), *parquet_parts(log, file, most)])
         rows.validate(full=True)
-        assert read_parquet(log, [file]).equals(rows)
+        assert read_typed(log, "parquet", [file]).equals(rows)
     assert said(log, rows) == by_model(log, texts) == said(log, read_lines(log, as_lines(texts)))
 
 
@@ -213,7 +213,7 @@ def test_X6_rows_are_read_from_their_places_and_rejected_with_the_place_alike_by
     (tmp_path / "a b").mkdir()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "a b" / "é#1.parquet", row_group_size=3)
     paths = [f"file:{tmp_path}/a b/é#1.parquet"]
-    here = read_parquet(ORDERS, paths)
+    here = read_typed(ORDERS, "parquet", paths)
     assert said(ORDERS, here) == [READ, *MISFITS, READ]
     raw = [json.loads(text) for text in here["_raw"].to_pylist() if text is not None]
     assert [row["device"] for row in raw] == ['i"os'] * len(MISFITS)
@@ -238,7 +238,7 @@ def test_X6_a_file_whose_types_can_never_fit_is_rejected_row_by_row(tmp_path: Pa
     log = Log(name="l", columns={"at": "timestamp", "c": "struct<n:bigint>"}, event_time="at")
     type, value = UNLIKE[reason]
     table = pa.table({"at": pa.array([NOON], instants("us")), "c": pa.array([value], type)})
-    (row,) = read_parquet(log, put(tmp_path, {"a.parquet": table})).to_pylist()
+    (row,) = read_typed(log, "parquet", put(tmp_path, {"a.parquet": table})).to_pylist()
     assert row["_error"] == reason
     assert json.loads(row["_raw"]) == {"at": "2026-01-01T12:00:00.000000Z", "c": value}
 
@@ -277,7 +277,7 @@ def test_local_times_of_parquet_are_read_as_texts_of_json_are(
     table = pa.table({"at": pa.array([NOON] * len(times), instants("us")), "seen": pa.array(times, pa.timestamp("us"))})
     paths = put(tmp_path_factory.mktemp("local"), {"a.parquet": table})
     texts = [json.dumps({"at": NOON.isoformat(), "seen": at.isoformat()}).encode() for at in times]
-    assert said(log, read_parquet(log, paths)) == by_model(log, texts)
+    assert said(log, read_typed(log, "parquet", paths)) == by_model(log, texts)
 
 
 def test_old_instants_are_read_in_any_year_also_inside_of_lists(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_old_instants_are_read_in_any_year_also_inside_of_lists(tmp_path: Path) 
     table = pa.table({"at": pa.array([NOON], instants("us")), "seen": pa.array([far], pa.list_(instants("us")))})
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
     assert pq.ParquetFile(tmp_path / "a.parquet").schema.column(0).physical_type == "INT96"
-    (row,) = read_parquet(log, [f"file:{tmp_path}/a.parquet"]).to_pylist()
+    (row,) = read_typed(log, "parquet", [f"file:{tmp_path}/a.parquet"]).to_pylist()
     assert (row["at"], row["seen"], row["_error"]) == (NOON, far, None)
 
 
@@ -304,4 +304,4 @@ def test_only_the_parts_of_columns_are_read_that_the_log_needs(tmp_path: Path) -
             begins = chunk.dictionary_page_offset or chunk.data_page_offset
             data[begins : begins + chunk.total_compressed_size] = b"\xa5" * chunk.total_compressed_size
     file.write_bytes(data)
-    assert read_parquet(log, [str(file)])["items"].to_pylist() == [[{"n": 1}]] * 9
+    assert read_typed(log, "parquet", [str(file)])["items"].to_pylist() == [[{"n": 1}]] * 9

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tailrace.ingest.framed import protobuf_bodies
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.protobuf_bodies import compile_schema
-from tailrace.ingest.framed.schema_columns import UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.schema_columns import UnreadableSchemaError
 from tailrace.model.logs.log import Log
 from tests.support.services.schema_registry import as_lines, framed
 
@@ -192,7 +192,7 @@ def test_all_that_a_schema_cannot_give_is_told_at_once() -> None:
     declare = 'declare it in the log, or set unknown="ignore"'
     assert row["_error"].split("; ")[:4] == [
         "schema 2: field 'n' is uint64, column 'n' is declared as date",
-        "field 'zone' is string, column 'zone' is declared as bigint",
+        "field 'zone' is enum, column 'zone' is declared as bigint",
         "field 'tags' is a list, column 'tags' is declared as bigint",
         f"unknown column 'who': {declare}",
     ]

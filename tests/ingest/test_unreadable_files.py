@@ -26,8 +26,11 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
+from tests.ingest.test_nested_messages import stored
 from tests.ingest.test_worker_landing import lines, parquet, ride
+from tests.support.lakes.avro_files import container
 from tests.support.lakes.rides import RIDES
+from tests.support.services.schema_registry import avro_body
 
 TOLERANT = replace(RIDES, unknown="ignore")
 HOURLY = Pipeline(
@@ -90,12 +93,36 @@ def damaged_parquet(folder: Path) -> None:
 _AT = pa.timestamp("us", "UTC")
 
 
+def avro(file: Path, rides: list[dict[str, Any]]) -> None:
+    bodies = [avro_body(stored(AVRO), one) for one in rides]
+    file.write_bytes(container(AVRO, bodies, "deflate", per_block=7))
+
+
+def damaged_avro(folder: Path) -> None:
+    whole = folder / "whole.avro"
+    avro(whole, [ride(f"w{one % 7}", one) for one in range(500)])
+    data = whole.read_bytes()
+    whole.unlink()
+    for cut in (5, 300, len(data) // 2, len(data) - 1):
+        (folder / f"cut {cut}%.avro").write_bytes(data[:cut])
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 0xFF
+    (folder / "flipped:.avro").write_bytes(flipped)
+    (folder / "text.avro").write_bytes(b"no records")
+
+
+AVRO = {"type": "record", "name": "Ride", "fields": [
+    {"name": "who", "type": ["null", "string"]}, {"name": "cents", "type": "long"},
+    {"name": "day", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "seen", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}  # fmt: skip
+
+
 def landing(folder: Path, format: Format, damaged: Callable[[Path], None]) -> list[str]:
     """Fill a folder with files that can be read and others; give the names of the others."""
     folder.mkdir()
     damaged(folder)
     bad = sorted(path.name for path in folder.iterdir())
-    write = parquet if format == "parquet" else lines
+    write: Any = {"parquet": parquet, "avro": avro}.get(format, lines)
     for number in range(GOOD):
         write(folder / (f"{number}:00.{format}" if number else f"{number}.{format}"),
               [ride(f"w{one % 3}", 20 * number + one) for one in range(20)])  # fmt: skip
@@ -142,7 +169,9 @@ def rejected(lake: Lake) -> dict[str, tuple[int, str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("format", "damaged"), [("json", damaged_json), ("parquet", damaged_parquet)])
+@pytest.mark.parametrize(
+    ("format", "damaged"), [("json", damaged_json), ("parquet", damaged_parquet), ("avro", damaged_avro)]
+)
 def test_X7_X6_a_file_that_cannot_be_read_is_rejected_as_a_whole_and_the_others_are_read(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format,
     damaged: Callable[[Path], None],

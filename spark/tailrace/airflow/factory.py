@@ -107,7 +107,7 @@ class StreamOptions(TypedDict, total=False):
     """The options of a stream: its source, and the pace of its epochs. `StreamJob` has the same fields."""
 
     folder: str | Path | None
-    format: Literal["json", "csv", "parquet"]
+    format: Literal["json", "csv", "parquet", "avro"]
     topic: str | None
     bootstrap: str | None
     every: float

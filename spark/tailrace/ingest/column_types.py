@@ -2,7 +2,7 @@
 
 Each reader looks up a declared type in this table. To add a type, add a row to the table. Three modules contain the
 code for single types that the table cannot express: `plain_values` converts texts and numbers, `arrow_values` the
-values of Parquet, and `framed.column_values` the values of Avro and Protobuf.
+values of Parquet, and `column_values` the values of Avro and Protobuf.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ColumnType:
 
     `arrow` is the Arrow type of the column after reading. `parquet` are the kinds of Parquet columns whose values the
     column can hold if they fit (`parquet_kind`). `kinds` are the names of the kinds of Avro and Protobuf values that
-    the column can hold (`framed.column_values`). Numbers that are instants, numbers for decimals, and values for JSON
+    the column can hold (`column_values`). Numbers that are instants, numbers for decimals, and values for JSON
     texts are not included. `times` is None unless the values are instants or dates. A list, a map or a struct has no
     other form than its Arrow type.
     """
@@ -158,7 +158,7 @@ _WHOLE_KINDS = ("int", "long", "uint32", "uint64")
 _SIMPLE = {
     "string": ColumnType(
         pa.string(), parquet=("string",),
-        kinds=("string", "bytes", "uuid", "time-millis", "time-micros", "json"),
+        kinds=("string", "enum", "bytes", "uuid", "time-millis", "time-micros", "json"),
     ),
     "boolean": ColumnType(pa.bool_(), parquet=("boolean",), kinds=("boolean",)),
     "int": ColumnType(pa.int32(), kinds=("int",), parquet=("integer",)),

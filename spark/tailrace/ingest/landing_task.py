@@ -17,9 +17,9 @@ from pyiceberg.manifest import DataFile
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import latest_in, merge_seen
 from tailrace.ingest.plain_columns import schema_of
-from tailrace.ingest.plain_files import UnplainError, UnreadableFileError, parquet_parts, text_parts
+from tailrace.ingest.plain_files import UnplainError, UnreadableFileError, text_parts, typed_parts
 from tailrace.ingest.room import COLUMNS, SLICE
-from tailrace.ingest.sources import Format
+from tailrace.ingest.sources import TYPED, Format
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_only_declared
@@ -104,9 +104,9 @@ class LandingTask:
             yield records
 
     def _parts(self, paths: Sequence[str], counting: BlankLines) -> Iterator[pa.Table]:
-        if self.format == "parquet":
+        if self.format in TYPED:
             for path in paths:
-                yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
+                yield from typed_parts(self.log, self.format, path, min(self.part, COLUMNS * SLICE))
         else:
             for records, _ in text_parts(self.log, self.format, paths, counting, SLICE):
                 yield records

@@ -11,9 +11,9 @@ from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import raw_messages, read_files
-from tailrace.ingest.plain_files import read_parquet, read_text, unreadable_rows
+from tailrace.ingest.plain_files import read_text, read_typed, unreadable_rows
 from tailrace.ingest.room import Room
-from tailrace.ingest.sources import Files
+from tailrace.ingest.sources import TYPED, Files
 from tailrace.model.logs.log import Log
 
 
@@ -27,9 +27,9 @@ def file_rows(
     (`room`).
     """
     counting, space = blank or BlankLines(), room or Room()
-    if source.format == "parquet":
+    if source.format in TYPED:
         known = unreadable or {}
-        rows = read_parquet(log, [path for path in paths if path not in known], space)
+        rows = read_typed(log, source.format, [path for path in paths if path not in known], space)
         return pa.concat_tables([rows, unreadable_rows(log, known)])
     if not unreadable and (found := read_text(log, source.format, paths, counting, space)) is not None:
         return found

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tailrace.ingest.avro_files import AvroFile
 from tailrace.ingest.sources import Format, csv_header, file_system
 from tailrace.lake.catalog.events import NearName
 from tailrace.model.logs.csv_records import CsvRecords
@@ -117,6 +118,10 @@ def _first(log: Log, format: Format, path: str, most: int) -> Iterator[Iterable[
     if format == "parquet":
         with files.open_input_file(name) as file:
             yield pq.read_schema(file).names
+        return
+    if format == "avro":
+        with files.open_input_file(name) as file:
+            yield list(AvroFile(file).schema.kind.fields)
         return
     if format == "csv":
         with files.open_input_file(name) as file:

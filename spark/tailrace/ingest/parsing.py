@@ -21,15 +21,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tailrace.engines.spark.workers.python_tasks import for_each, over_batches
+from tailrace.engines.spark.workers.python_tasks import files_in_parts, for_each, over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.csv_reader import csv_reader
 from tailrace.ingest.json_reader import json_reader
 from tailrace.ingest.line_reader import LINES, over_lines
 from tailrace.ingest.plain_columns import schema_of
-from tailrace.ingest.plain_files import parquet_parts
+from tailrace.ingest.plain_files import parquet_parts, typed_parts
 from tailrace.ingest.room import COLUMNS, SLICE
-from tailrace.ingest.sources import Files, InspectedFile, RowGroups, inspect_files, row_group_parts
+from tailrace.ingest.sources import TYPED, Files, InspectedFile, RowGroups, file_sizes, inspect_files, row_group_parts
 from tailrace.model.logs.json_records import AROUND
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Sql, null, quoted
@@ -62,8 +62,9 @@ def read_files(
     broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
     whole = [one for one in looked if not one.broken]
-    if source.format == "parquet":
-        return reduce(DataFrame.unionByName, [*frames, *([_parquet(spark, log, whole)] if whole else [])])
+    if source.format in TYPED:
+        typed = _parquet if source.format == "parquet" else _avro
+        return reduce(DataFrame.unionByName, [*frames, *([typed(spark, log, whole)] if whole else [])])
     for _, group in groupby(whole, key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
@@ -98,6 +99,19 @@ def _csv(log: Log, lines: DataFrame, header: bytes | None) -> DataFrame:
     """Parse lines of CSV files that have the same header with Python on the executors (`ingest.csv_reader`)."""
     read = over_batches(over_lines(partial(csv_reader, log, header)))
     return lines.select(LINES.names).mapInArrow(read, from_arrow_schema(schema_of(log)))
+
+
+def _avro(spark: SparkSession, log: Log, files: Sequence[InspectedFile]) -> DataFrame:
+    """Read Avro files with Python on the executors."""
+
+    def read(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for path in part:
+            for records in typed_parts(log, "avro", path, COLUMNS * SLICE):
+                yield from records.to_batches()
+
+    paths = [one.path for one in files]
+    parts = files_in_parts(paths, file_sizes(paths), spark.sparkContext.defaultParallelism, _TASK)
+    return for_each(spark, parts, read, schema_of(log))
 
 
 def _parquet(spark: SparkSession, log: Log, files: Sequence[InspectedFile]) -> DataFrame:
@@ -160,6 +174,9 @@ _PLACE = ("_source", "_offset", "_arrival")
 _TEXT = "CAST(_bytes AS string)"
 _BLANK = f"LEFT({_TEXT}, 1) IN ('', {', '.join(map(_literal, AROUND))}) AND {_TEXT} RLIKE {_literal(f'^[{AROUND}]*$')}"
 """The SQL that is true for a line of white space."""
+
+_TASK = 64 * 2**20
+"""The number of bytes of Avro files that one task reads."""
 
 _NO_PATTERN = ("__globPaths__", "false")
 """An internal option of Spark: with this option, brackets and stars in paths are taken literally."""

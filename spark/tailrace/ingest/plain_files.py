@@ -19,6 +19,7 @@ from urllib.parse import quote, urlparse
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.ingest.avro_files import AvroFile, AvroRows, DamagedAvroError
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.column_slices import ColumnSlices, open_parquet
 from tailrace.ingest.compressed_text import open_text
@@ -104,8 +105,8 @@ def _with_reader(log: Log, format: Format, path: str, most: int) -> Iterator[_Pa
         yield _Part(reader, lines, read)
 
 
-def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table:
-    """Read the records of Parquet files, valid and rejected ones; an unreadable file is one rejected record.
+def read_typed(log: Log, format: Format, paths: Sequence[str], room: Room | None = None) -> pa.Table:
+    """Read the records of Parquet or Avro files, valid and rejected ones; an unreadable file is one rejected record.
 
     Raises `TooLargeError` if the records do not fit in the available memory (`room`).
     """
@@ -113,13 +114,27 @@ def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa
     for path in paths:
         before, read = space.taken, list[pa.Table]()
         try:
-            for table in parquet_parts(log, path, COLUMNS * space.slice, space.check):
+            for table in typed_parts(log, format, path, COLUMNS * space.slice, space.check):
                 space.take(table.nbytes)
                 read.append(table)
         except UnreadableFileError as error:
             space.taken, read = before, [unreadable_rows(log, {path: error.reason})]
         tables += read
     return pa.concat_tables(tables)
+
+
+def typed_parts(
+    log: Log, format: Format, path: str, most: int, check: Callable[[int], None] | None = None
+) -> Iterator[pa.Table]:
+    """Read the records of a Parquet file (`parquet_parts`), or the records of an Avro file in small parts."""
+    if format == "parquet":
+        yield from parquet_parts(log, path, most, check)
+        return
+    try:
+        with opened(path) as (file, source, arrived):
+            yield from AvroRows(log, AvroFile(file)).read(source, arrived)
+    except (OSError, DamagedAvroError, pa.ArrowException) as error:
+        raise UnreadableFileError(path, raw_fault(path) or f"the file cannot be read as avro: {error}") from error
 
 
 def parquet_parts(
@@ -151,10 +166,10 @@ def parquet_parts(
         raise UnreadableFileError(path, raw_fault(path) or f"the file cannot be read as parquet: {error}") from error
 
 
-def parquet_fault(log: Log, path: str) -> str | None:
-    """Read a whole Parquet file, and return the reason why it is unreadable, or None if it is readable."""
+def typed_fault(log: Log, format: Format, path: str) -> str | None:
+    """Read a whole Parquet or Avro file, and return the reason why it is unreadable, or None if it is readable."""
     try:
-        for _ in parquet_parts(log, path, COLUMNS * SLICE):
+        for _ in typed_parts(log, format, path, COLUMNS * SLICE):
             pass
     except UnreadableFileError as error:
         return error.reason

@@ -32,7 +32,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvRecords, is_blank
 from tailrace.model.logs.log import Log
 
-Format: TypeAlias = Literal["json", "csv", "parquet"]
+Format: TypeAlias = Literal["json", "csv", "parquet", "avro"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
 LONGEST = 64 * 2**20
@@ -41,7 +41,10 @@ read.
 """
 
 
-FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
+FORMATS: tuple[Format, ...] = ("json", "csv", "parquet", "avro")
+
+TYPED = ("parquet", "avro")
+"""The formats whose files have a schema. Python alone reads these files."""
 
 
 class SourceError(TailraceError, ValueError):
@@ -191,11 +194,11 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
         raise SourceError(f"{path} cannot be opened: {error}") from error
     with file:
         try:
-            if format != "parquet" and (codec := _not_compressed_so(path, file)):
+            if format not in TYPED and (codec := _not_compressed_so(path, file)):
                 return InspectedFile(
                     path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's"
                 )
-            if format != "parquet" and has_line_over(path, file, int(file.size()), most := longest_line(log)):
+            if format not in TYPED and has_line_over(path, file, int(file.size()), most := longest_line(log)):
                 return InspectedFile(
                     path,
                     broken=f"the file has a line of more than {most:,} bytes: write its records on lines of their own",
@@ -205,6 +208,8 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
             if format == "csv":
                 file.seek(0)
                 return InspectedFile(path, header=csv_header(log, path, file))
+            if format == "avro":
+                return InspectedFile(path)
             return _look_at_parquet(log, path, open_parquet(file))
         except (OSError, ValueError, pa.ArrowException) as error:
             return InspectedFile(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")

@@ -34,7 +34,7 @@ from tailrace.sql.terms import quoted
 PART = 64 * 2**20
 """The number of bytes of files that one task reads, if there are enough files for all cores."""
 
-LARGEST = {"json": 256 * 2**20, "csv": 256 * 2**20, "parquet": 2**30}
+LARGEST = {"json": 256 * 2**20, "csv": 256 * 2**20, "parquet": 2**30, "avro": 2**30}
 """The maximum size in bytes of a file that one task reads, by format.
 
 Spark can divide a larger file among several tasks.

@@ -107,7 +107,7 @@ class StreamJob(Job):
 
     definitions: Annotated[tuple[Place, ...], Field(min_length=1)]
     folder: Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")] | None = None
-    format: Literal["json", "csv", "parquet"] = "json"
+    format: Literal["json", "csv", "parquet", "avro"] = "json"
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
     bootstrap: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:,_-]+$")] | None = None
     every: Annotated[float, Field(ge=0)] = 0.0

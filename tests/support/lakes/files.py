@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.model.logs.json_records import JsonRecords, as_values
+from tailrace.model.logs.json_records import JsonRecords, as_record
 from tailrace.model.logs.log import Log
 
 THINGS = Log(
@@ -70,10 +70,7 @@ def by_model(log: Log, texts: Sequence[bytes | None]) -> list[dict[str, Any] | s
     reader, found = JsonRecords(log), list[dict[str, Any] | str]()
     for text in texts:
         read = reader.read(text)
-        shaped = {one.name: one.shape for one in log.shape}
-        found.append(read if isinstance(read, str) else {
-            name: as_values(shaped[name], value) if name in shaped else value for name, value in read.items()
-        })  # fmt: skip
+        found.append(read if isinstance(read, str) else as_record(log, read))
     return found
 
 

@@ -21,8 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.parsing import read_unparsed
-from tailrace.ingest.plain_files import parquet_fault
-from tailrace.ingest.sources import Files, raw_fault
+from tailrace.ingest.plain_files import typed_fault
+from tailrace.ingest.sources import TYPED, Files, raw_fault
 from tailrace.model.logs.log import Log
 
 _AT_ONCE = 4
@@ -84,8 +84,8 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
     """
     if gone := raw_fault(file):
         return gone
-    if source.format == "parquet":
-        return parquet_fault(log, file)
+    if source.format in TYPED:
+        return typed_fault(log, source.format, file)
     try:
         _computed(read_unparsed(spark, source, log, file))
     except (Py4JJavaError, PySparkException) as error:

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.ingest.framed.avro_bodies import AvroSchema
-from tailrace.ingest.framed.column_values import Misfits
-from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.column_values import Misfits
+from tailrace.ingest.framed.avro_bodies import avro_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.json_reader import JsonReader
 from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.plain_columns import Mask
+from tailrace.ingest.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.model.base.errors import Fault
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Field, Path, Plain, Struct, type_of
@@ -127,7 +127,7 @@ class AvroChanges:
 
         Raises `UnreadableSchemaError` if the schema is not for change records or does not match the log.
         """
-        self.log, self._schema = log, AvroSchema(schema)
+        self.log, self._schema = log, avro_schema(schema)
         for name in ("op", "source"):
             if name not in self._schema.kind.fields:
                 raise UnreadableSchemaError(f"the schema is no change record's: it has no field {name!r}")

@@ -26,17 +26,17 @@ from pyspark.sql.types import StructType
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.framed.avro_bodies import AvroBodies, AvroSchema
+from tailrace.ingest.column_values import Misfits, without_head
+from tailrace.ingest.framed.avro_bodies import AvroBodies, avro_schema
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
-from tailrace.ingest.framed.column_values import Misfits, without_head
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compile_schema, message_fields
-from tailrace.ingest.framed.schema_columns import UnreadableSchemaError, nulls_of
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
+from tailrace.ingest.judged_records import judged_records
 from tailrace.ingest.line_reader import LINES
 from tailrace.ingest.parsing import own_batch, raw_messages
-from tailrace.ingest.plain_columns import as_numbers, fit_mask, schema_of
-from tailrace.model.logs.json_records import time_fault
-from tailrace.model.logs.log import SIGN, Log, too_large
+from tailrace.ingest.plain_columns import schema_of
+from tailrace.ingest.schema_columns import UnreadableSchemaError, nulls_of
+from tailrace.model.logs.log import Log, too_large
 
 HEAD = 5
 """The number of bytes before the body of a message: a zero byte, and four bytes for the schema's id (big-endian)."""
@@ -135,7 +135,7 @@ def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
         # types.
         return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
     with suppress(UnreadableSchemaError):
-        avro = AvroSchema(schema.registered)
+        avro = avro_schema(schema.registered)
         return [list((avro.inner(SIDES[1]) if log.signed else avro.kind).fields)]
     return []
 
@@ -254,34 +254,7 @@ def _judged(
     """Build the output rows for records. If a record does not fit the log, the row contains the record's bytes and the
     error.
     """
-    schema, rows = schema_of(log), len(lines)
-    places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
-    if log.arrival_time is not None:
-        places["_arrival"] = columns[log.arrival_time]
-    nothing = {name: pa.nulls(rows, schema.field(name).type) for name in ("_error", "_raw")}
-    made = {**columns, **places, **nothing, SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows)}
-    table = pa.table([made[name] for name in schema.names], schema=schema)
-    fits = fit_mask(log, table)
-    if not misfits and pc.all(fits, min_count=0).as_py():
-        return table
-    lacking = [place for place in np.flatnonzero(~fits.to_numpy()) if place not in misfits]
-    said = misfits | {int(place): _time_fault(log, table, int(place)) for place in lacking}
-    errors = pa.array([said.get(place) for place in range(rows)], pa.string())
-    raw = pc.if_else(errors.is_valid(), _one_chunk(lines["_bytes"]), pa.scalar(None, pa.binary()))
-    # A rejected record has no values, as some of its values may be none that tables can store.
-    kept = pc.if_else(errors.is_valid(), pa.scalar(None, pa.int64()), pa.arange(0, rows))
-    values = {name: column.take(kept) for name, column in columns.items()}
-    made = {**made, **values, "_error": errors, "_raw": raw}
-    return pa.table([made[name] for name in schema.names], schema=schema)
-
-
-def _time_fault(log: Log, table: pa.Table, place: int) -> str:
-    """Return the reason why a record does not fit the log although each of its values has the declared type."""
-    row = table.slice(place, 1)
-    values = {name: as_numbers(row[name]).to_pylist()[0] for name in log.columns}
-    reason = time_fault(log, values, row["_arrival"].cast(pa.int64()).to_pylist()[0])
-    assert reason is not None, "a record that fits lacks nothing"
-    return reason
+    return judged_records(log, columns, lines, misfits, lines["_bytes"].take, sign)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import (
+from tailrace.ingest import column_values as kinds
+from tailrace.ingest.column_values import (
     AnyKind,
     BulkReader,
     Kind,
@@ -41,8 +41,8 @@ from tailrace.ingest.framed.column_values import (
     RecordKind,
     without_head,
 )
-from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError, nulls_of
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.schema_columns import SchemaColumns, UnreadableSchemaError, nulls_of
 from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
 
@@ -378,7 +378,7 @@ _KINDS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_BOOL: kinds.BOOLEAN,
     FieldDescriptor.TYPE_STRING: kinds.STRING,
     FieldDescriptor.TYPE_BYTES: kinds.BYTES,
-    FieldDescriptor.TYPE_ENUM: kinds.STRING,
+    FieldDescriptor.TYPE_ENUM: kinds.ENUM,
     # Groups are obsolete: a current schema has no fields of this kind.
     FieldDescriptor.TYPE_GROUP: kinds.NULL,
 }  # fmt: skip

@@ -602,6 +602,12 @@ def too_far_ahead(bound: int) -> str:
     return f" is more than {length(bound)} (ahead in the log) after its arrival at "
 
 
+def as_record(log: Log, values: Values) -> dict[str, Any]:
+    """Convert the values of a record to Python values (`as_values`)."""
+    shapes = {one.name: one.shape for one in log.shape}
+    return {name: as_values(shapes[name], value) if name in shapes else value for name, value in values.items()}
+
+
 def as_values(shape: Shape, value: Any) -> Any:
     """Convert a value that was read to the Python value of a record: `datetime` for an instant, `date` for a date."""
     if value is None:

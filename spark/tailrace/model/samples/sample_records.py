@@ -16,7 +16,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length
 from tailrace.model.base.values import of_value
 from tailrace.model.logs.csv_records import csv_records
-from tailrace.model.logs.json_records import AROUND, JsonRecords, Values, as_values
+from tailrace.model.logs.json_records import AROUND, JsonRecords, Values, as_record
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -69,12 +69,12 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
     """
     reader = JsonRecords(log)
     whole = ((number, line) for number, line in enumerate(lines, 1) if line.strip(AROUND))
-    return _of_values(log, ((number, reader.read(line.encode(errors="surrogatepass"))) for number, line in whole))
+    return from_values(log, ((number, reader.read(line.encode(errors="surrogatepass"))) for number, line in whole))
 
 
 def from_csv(log: Log, lines: Iterable[bytes]) -> Sample:
     """Read records from lines of CSV, as the log's options of CSV describe them."""
-    return _of_values(log, csv_records(log, lines))
+    return from_values(log, csv_records(log, lines))
 
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
@@ -171,15 +171,14 @@ def _by_period(arrivals: Sequence[tuple[int, Came]], period: int) -> Iterator[tu
         yield bundle, number * period
 
 
-def _of_values(log: Log, rows: Iterable[tuple[int, Values | str]]) -> Sample:
+def from_values(log: Log, rows: Iterable[tuple[int, Values | str]]) -> Sample:
     """Build a sample from values that the model's readers have read."""
-    shapes = {one.name: one.shape for one in log.shape}
     records, rejected = list[Record](), list[RejectedRow]()
     for line, read in rows:
         if isinstance(read, str):
             rejected.append(RejectedRow(line, read))
         else:
-            records.append({n: as_values(shapes[n], value) if n in shapes else value for n, value in read.items()})
+            records.append(as_record(log, read))
     return Sample(records, rejected)
 
 

@@ -17,7 +17,8 @@ from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Rejected
 from tailrace.telemetry.json_fields import fields
 
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".avro")
+_KINDS = ".jsonl, .json (one object a line), .csv, .parquet or .avro"
 
 
 def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
@@ -69,21 +70,27 @@ def _read(log: Log, path: Path) -> Sample:
         return _read_file(log, path)
     files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
     if not files:
-        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+        raise LoadError(
+            f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
+        )
     return Sample.together(_read_file(log, one) for one in files)
 
 
 def _read_file(log: Log, path: Path) -> Sample:
     if not path.is_file():
-        raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+        raise LoadError(
+            f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
+        )
     kind = path.suffix.lower()
     try:
         if kind == ".parquet":
             import pyarrow.parquet as pq
 
             return sample_records.from_rows(log, pq.read_table(path).to_pylist())
+        if kind == ".avro":
+            return _read_avro(log, path)
         if kind not in _SUFFIXES:
-            raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
+            raise LoadError(f"{path}: a sample is {_KINDS}")
         if kind == ".csv":
             with path.open("rb") as raw:
                 return sample_records.from_csv(log, raw)
@@ -93,3 +100,17 @@ def _read_file(log: Log, path: Path) -> Sample:
         if isinstance(error, LoadError):
             raise
         raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
+
+
+def _read_avro(log: Log, path: Path) -> Sample:
+    """Read a container file of Avro, as a stream does."""
+    import pyarrow as pa
+
+    from tailrace.ingest.avro_files import AvroFile, AvroRows
+    from tailrace.ingest.plain_columns import as_numbers
+
+    with pa.OSFile(str(path)) as file:
+        read = pa.concat_tables(AvroRows(log, AvroFile(file)).read(str(path), 0))
+    rows = pa.table({name: as_numbers(read[name]) for name in log.columns}).to_pylist()
+    given = zip(rows, read["_error"].to_pylist(), strict=True)
+    return sample_records.from_values(log, ((place, reason or row) for place, (row, reason) in enumerate(given, 1)))

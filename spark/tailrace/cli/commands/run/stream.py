@@ -54,7 +54,7 @@ _NAMED = 10
 def stream(
     definitions: list[str],
     folders: list[str] | None = None,
-    format: Literal["json", "csv", "parquet"] = "json",
+    format: Literal["json", "csv", "parquet", "avro"] = "json",
     topics: list[str] | None = None,
     bootstrap: str | None = None,
     new_topic: str | None = None,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
-from tailrace.ingest.framed.column_values import (
+from tailrace.ingest.column_values import (
     NULL,
     AnyKind,
     Kind,
@@ -31,7 +31,7 @@ from tailrace.ingest.framed.column_values import (
     can_hold,
     plain_values,
 )
-from tailrace.ingest.framed.json_texts import NoJsonError, json_text
+from tailrace.ingest.kind_texts import NoJsonError, json_text
 from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, excerpt, key_twice, too_many
@@ -195,6 +195,8 @@ class _Matching:
 
     def _plain(self, shape: Plain, kind: AnyKind, path: str, name: str) -> _Reader:
         if shape.type == "json":
+            if isinstance(kind, Kind) and kind.name == "string":
+                kind = replace(kind, name="json")
             try:
                 return _JsonReader(kind, raw_type(kind))
             except UnreadableSchemaError as error:
@@ -279,14 +281,18 @@ class _Values:
 
     def texts(self, kind: AnyKind, values: pa.Array, place: _Place) -> pa.Array:
         """Convert values to JSON texts."""
-        made, bad, why = list[str | None](), np.zeros(len(values), np.bool_), dict[int, str]()
+        made, bad = list[str | None](), np.zeros(len(values), np.bool_)
         for index, value in enumerate(values.to_pylist()):
             try:
                 made.append(None if value is None else json_text(kind, value))
-            except NoJsonError as error:
+            except NoJsonError:
                 made.append(None)
-                bad[index], why[index] = True, str(error)[:100]
-        self.misfit(bad, place, lambda index, path: f"{path} has {json.dumps(why[index])}, which JSON does not have")
+                bad[index] = True
+
+        def reason(index: int, path: str) -> str:
+            return f"{path} = {excerpt(json_text(kind, values[index].as_py(), lossy=True))} is not a json"
+
+        self.misfit(bad, place, reason)
         return pa.array(made, pa.string())
 
     def rest(self, kind: RecordKind, records: pa.StructArray, place: _Place) -> pa.Array:

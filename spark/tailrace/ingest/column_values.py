@@ -186,6 +186,7 @@ STRING = Kind("string", pa.string())
 UTF8 = replace(STRING, raw=pa.binary())
 """The kind of texts of which it is not known whether they are valid UTF-8."""
 
+ENUM = Kind("enum", pa.string())
 BYTES = Kind("bytes", pa.binary())
 UUID = Kind("uuid", pa.binary(16))
 DATE = Kind("date", pa.int32(), unit="days")
@@ -254,7 +255,7 @@ def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain)
             return plain.of_local_times(replace(shape, form=kind.unit), values)
         case "time-millis" | "time-micros" | "time-nanos":
             return _times(plain, values, kind, shape)
-        case "string" | "bytes" | "json" if shape.type != "binary":
+        case "string" | "enum" | "bytes" | "json" if shape.type != "binary":
             texts, bad = as_texts(values)
             if shape.type == "string":
                 return texts, bad

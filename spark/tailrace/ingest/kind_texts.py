@@ -16,7 +16,7 @@ from uuid import UUID
 
 import numpy as np
 
-from tailrace.ingest.framed.column_values import (
+from tailrace.ingest.column_values import (
     AnyKind,
     Kind,
     ListKind,
@@ -26,6 +26,7 @@ from tailrace.ingest.framed.column_values import (
     Unreadable,
 )
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.json_records import DAY_MICROS
 from tailrace.model.logs.log import UNITS
 
@@ -76,11 +77,13 @@ def _plain_text(kind: Kind, value: Any) -> str:
             if not isfinite(value):
                 raise NoJsonError
             return str(np.float32(value)) if kind.name == "float" else repr(value)
-        case "string":
+        case "string" | "enum":
             return _quoted(value.decode() if isinstance(value, bytes) else value)
         case "json":
             text = value.decode() if isinstance(value, bytes) else value
-            json.loads(text, parse_constant=_refuse)
+            if beyond(text) is not None:
+                raise NoJsonError
+            json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str)
             return str(text)
         case "bytes":
             return _quoted(b64encode(value).decode())
