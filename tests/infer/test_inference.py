@@ -206,6 +206,17 @@ def test_instants_are_found_in_texts_of_any_form_and_doubtful_ones_are_left() ->
     assert '# "time": has no offset, and is read as UTC' not in text or "zone=" in text
 
 
+def test_amounts_with_the_noise_of_doubles_are_rounded() -> None:
+    some = [
+        {"at": "2026-01-01T00:00:00Z", "total": one, "lines": [{"price": one}]} for one in (2.5, 12.99 * 3, 0.1 + 0.2)
+    ]
+    log = inferred(*some).log()
+    assert log.declared["lines"] == "array<struct<price:decimal(18,2)>>"
+    assert (log.declared["total"], log.rounding) == (
+        "decimal(18,2)", {"total": "half_even", "lines.price": "half_even"},
+    )  # fmt: skip
+
+
 def test_many_names_are_a_map_and_objects_around_the_event_time_are_opened() -> None:
     many = [{"meta": {"ts": 1_767_268_800 + one, "host": "h"}, "by_user": {f"u{one}": 1.5}} for one in range(100)]
     log = inferred(*many).log()

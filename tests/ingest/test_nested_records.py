@@ -22,6 +22,7 @@ from tailrace.ingest.parsing import read_files
 from tailrace.ingest.sources import Files
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.log import Log
+from tailrace.model.logs.shapes import ROUNDINGS
 from tests.support.depth import cases
 from tests.support.lakes.files import by_model, lines, put, said
 from tests.support.services.schema_registry import as_lines
@@ -126,13 +127,37 @@ def test_local_times_are_read_with_the_rule_for_the_doubled_and_the_missing_hour
     ]  # fmt: skip
 
 
+def test_decimals_are_rounded_where_the_log_says_so_and_else_rejected() -> None:
+    columns = {"at": "timestamp", "total": "decimal(4,2)", "parts": "array<struct<x:decimal(6,1)>>"}
+    exact = Log(name="l", columns=columns, event_time="at")
+    at = '"at": "2026-01-01T12:00:00Z"'
+    totals = ["38.970000000000006", "0.125", "0.135", "-0.125", "99.994", "99.995", "1e-30", "123", "5e999", "0.1"]
+    texts = [f'{{{at}, "total": {total}}}' for total in totals]
+    expected: Mapping[str, list[str | None]] = {
+        "half_even": ["38.97", "0.12", "0.14", "-0.12", "99.99", None, "0.00", None, None, "0.10"],
+        "half_up": ["38.97", "0.13", "0.14", "-0.13", "99.99", None, "0.00", None, None, "0.10"],
+        "down": ["38.97", "0.12", "0.13", "-0.12", "99.99", "99.99", "0.00", None, None, "0.10"],
+    }
+    for mode, made in expected.items():
+        found = read(replace(exact, rounding=mode), *texts)
+        shown = [str(one["total"]) if isinstance(one, Mapping) else None for one in found]
+        assert shown == made
+    assert sum(isinstance(one, str) for one in read(exact, *texts)) == 9
+    inner = replace(exact, rounding={"parts.x": "half_even"})
+    (one, two) = read(inner, f'{{{at}, "parts": [{{"x": 1.25}}]}}', f'{{{at}, "total": 0.125}}')
+    assert isinstance(one, Mapping)
+    assert one["parts"] == [{"x": Decimal("1.2")}]
+    assert two == "total = 0.125 is not a decimal(4,2)"
+
+
 # -------------------------------------------------------------------------------------------------------- any shape
 
 ATOMS: Mapping[str, st.SearchStrategy[Any]] = {
     "string": st.text(max_size=4), "boolean": st.booleans(), "int": st.integers(-(2**31), 2**31 - 1),
     "bigint": st.integers(-(2**63), 2**63 - 1), "double": st.floats(allow_nan=False, allow_infinity=False),
     "float": st.floats(width=32, allow_nan=False, allow_infinity=False), "binary": st.sampled_from(["", "AAH/"]),
-    "decimal(8,3)": st.decimals(-(10**4), 10**4, places=3).map(float), "date": st.dates().map(str),
+    "decimal(8,3)": st.decimals(-(10**4), 10**4, places=3).map(float) | st.floats(-(10.0**5), 10.0**5),
+    "date": st.dates().map(str),
     "timestamp": st.datetimes().map(lambda at: at.isoformat() + "Z"), "time": st.times().map(str),
     "json": st.sampled_from([{}, [1], None, "x", 1.5]),
 }  # fmt: skip
@@ -173,6 +198,7 @@ def logs(draw: st.DrawFn) -> tuple[Log, list[bytes]]:
     log = Log(
         name="any", columns={"at": "timestamp", **columns}, event_time="at", fields=places,
         unknown=draw(st.sampled_from(["reject", "ignore"])), rest=draw(st.sampled_from([None, None, "extra"])),
+        rounding=draw(st.sampled_from([None, *ROUNDINGS])),
     )  # fmt: skip
     texts = []
     for _ in range(draw(st.integers(1, 6))):

@@ -29,7 +29,7 @@ from tailrace.ingest.sources import Files
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.json_records import decimal_value
 from tailrace.model.logs.log import Log
-from tailrace.model.logs.shapes import Plain
+from tailrace.model.logs.shapes import ROUNDINGS, Plain
 from tests.ingest.test_nested_records import TYPES
 from tests.support.depth import cases
 from tests.support.lakes.files import by_model, put, said
@@ -249,18 +249,21 @@ def test_X6_a_file_whose_types_can_never_fit_is_rejected_row_by_row(tmp_path: Pa
 @given(
     st.lists(st.floats(width=64) | st.integers(-(10**9), 10**9).map(lambda n: n / 100), max_size=20),
     st.sampled_from([(10, 2), (38, 20), (38, 30), (6, 4), (18, 0)]), st.sampled_from(["d", "f"]),
+    st.sampled_from([None, *ROUNDINGS]),
 )  # fmt: skip
-def test_a_double_is_the_decimal_of_its_shortest_text(numbers: list[float], type: tuple[int, int], width: str) -> None:
+def test_a_double_is_the_decimal_of_its_shortest_text(
+    numbers: list[float], type: tuple[int, int], width: str, rounding: str | None
+) -> None:
     with np.errstate(over="ignore"):
         given = np.array(numbers, np.float64 if width == "d" else np.float32)
     expected = list[Decimal | None]()
     for one in given:
         try:
-            expected.append(decimal_value(str(one), *type) if np.isfinite(one) else None)
+            expected.append(decimal_value(str(one), *type, rounding) if np.isfinite(one) else None)
         except (ValueError, ArithmeticError):
             expected.append(None)
     log = Log(name="l", columns={"at": "timestamp"}, event_time="at")
-    found = ArrowValues(log).convert(Plain(f"decimal({type[0]},{type[1]})"), pa.array(given))
+    found = ArrowValues(log).convert(Plain(f"decimal({type[0]},{type[1]})", rounding=rounding), pa.array(given))
     misfits = np.zeros(len(given), np.bool_) if found.misfits is None else found.misfits
     made = [None if bad else one for one, bad in zip(found.values.to_pylist(), misfits, strict=True)]
     assert made == expected

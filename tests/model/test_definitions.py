@@ -562,6 +562,13 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             Fault("log.aliases['kinds']", "kinds", COLUMNS, DECLARE),
         ],
     ),
+    "roundings_that_are_none": (
+        {"rounding": {"zone": "half_even", "price": "up"}},
+        [
+            Fault("log.rounding['zone']", "zone", "a decimal column", "declare it as decimal(p,s), or leave it out"),
+            Fault("log.rounding['price']", "up", "one of half_even, half_up, down", 'write rounding="half_even"'),
+        ],
+    ),
     "places_that_are_none": (
         {"fields": {"zone": "user..zone", "nothing": "x", "meters": "a.b", "price": "a"}, "instants": {"zone": "days"}},
         [

@@ -46,6 +46,7 @@ class Column:
     places: dict[str, str] = field(default_factory=dict)
     forms: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    rounded: list[str] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -126,8 +127,9 @@ class _Decision:
         """Return a type that columns have, for a type or for `NOISY`."""
         if type != NOISY:
             return type
-        self._note(path, "has values such as 38.970000000000006, which have more digits than an amount of money")
-        return "double"
+        self._note(path, "has values such as 38.970000000000006, which are rounded")
+        self.column.rounded.append(path)
+        return f"decimal({_PRECISION},2)"
 
     def _deep(self, path: str) -> str:
         self._note(path, "is nested deeply, or has very many fields")

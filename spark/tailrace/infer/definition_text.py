@@ -57,6 +57,7 @@ def _log(made: Inferred) -> Iterator[str]:
     yield "    },"
     yield from _mapping("fields", made.fields)
     yield from _mapping("instants", made.instants)
+    yield from _mapping("rounding", made.rounding)
     yield from _times(made)
     yield from _identity(made)
     if made.rest is not None:

@@ -72,6 +72,7 @@ class Inferred:
             columns={one.name: one.type for one in self.columns},
             fields=self.fields,
             instants=self.instants or None,
+            rounding=self.rounding or None,
             event_time=self.event.path,
             required=tuple(self.required),
             rest=self.rest,
@@ -93,6 +94,11 @@ class Inferred:
     def instants(self) -> dict[str, str]:
         """The forms of instants (`Log.instants`)."""
         return {path: form for one in self.columns for path, form in one.forms.items()}
+
+    @property
+    def rounding(self) -> dict[str, str]:
+        """The ways to round decimals (`Log.rounding`)."""
+        return {path: "half_even" for one in self.columns for path in one.rounded}
 
 
 def infer(sample: Sample, name: str | None = None) -> Inferred:

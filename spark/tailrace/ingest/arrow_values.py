@@ -167,7 +167,7 @@ class ArrowValues:
     def _plain(self, shape: Plain, values: pa.Array) -> Converted:
         declared, type = shape.type, values.type
         if (parts := decimal_parts(declared)) is not None:
-            return self._checked(shape, values, *_decimals(values, *parts))
+            return self._checked(shape, values, *_decimals(values, *parts, shape.rounding))
         if declared == "string":
             return _strings(values)
         if declared in ("int", "bigint"):
@@ -316,11 +316,11 @@ def _infinite(numbers: pa.Array) -> Mask:
     return found
 
 
-def _decimals(values: pa.Array, precision: int, scale: int) -> tuple[pa.Array, Mask | None]:
+def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None) -> tuple[pa.Array, Mask | None]:
     """Convert numbers to decimals."""
     type, to = values.type, pa.decimal128(precision, scale)
     if pa.types.is_floating(type):
-        return shortest_decimals(values, precision, scale)
+        return shortest_decimals(values, precision, scale, rounding)
     if pa.types.is_integer(type):
         most = 10 ** (precision - scale) - 1
         misfits = _outside(values, -most, most)

@@ -260,7 +260,7 @@ def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain)
             if shape.type == "string":
                 return texts, bad
             made, odd = plain.of_texts(
-                Plain(shape.type, shape.form or AS_TEXT) if decimal_parts(shape.type) else shape, texts
+                replace(shape, form=shape.form or AS_TEXT) if decimal_parts(shape.type) else shape, texts
             )
             return made, bad | odd
     return values.cast(type), fits
@@ -309,7 +309,7 @@ def _whole(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tu
 def _floating(values: pa.Array, shape: Plain) -> tuple[pa.Array, Mask]:
     type = column_type(shape.type).arrow
     if pa.types.is_decimal(type):
-        return shortest_decimals(values, type.precision, type.scale)
+        return shortest_decimals(values, type.precision, type.scale, shape.rounding)
     made = values.cast(type, safe=False)
     lost = pc.and_(pc.is_inf(made), pc.is_finite(values))
     return made, pc.fill_null(lost, False).to_numpy(zero_copy_only=False)

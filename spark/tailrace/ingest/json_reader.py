@@ -33,6 +33,7 @@ from tailrace.ingest.line_reader import (
     without_blank,
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
+from tailrace.ingest.plain_values import unrounded_type
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of
 from tailrace.model.logs.log import UNITS, Log
@@ -244,6 +245,8 @@ class JsonReader(LineReader):
             return doubt.marked(self.plain.of_numbers(shape, values))
         if shape.type in ("timestamp", "date", "time", "binary"):
             return doubt.marked(self.plain.of_texts(shape, values))
+        if shape.rounding is not None:
+            return doubt.marked(self.plain.rounded(shape, values))
         return values
 
 
@@ -283,6 +286,8 @@ def _as_read(shape: Shape) -> pa.DataType:
         return pa.int64()
     if shape.type in ("timestamp", "date", "time", "binary"):
         return pa.string()
+    if shape.rounding is not None:
+        return unrounded_type(shape.type)
     return pa.float64() if shape.type == "float" else column_type(shape.type).arrow
 
 

@@ -7,6 +7,7 @@ of the usual forms, and the model's reader converts all other values, each diffe
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -72,6 +73,15 @@ class PlainValues:
         made[moved] = np.array([self.records.of_local(one) for one in some.tolist()], np.int64)[each]
         return made
 
+    def rounded(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
+        """Round decimals of the type `unrounded_type`; return the values, and a mask of the misfits."""
+        precision, scale = decimal_parts(shape.type) or (0, 0)
+        made = pc.round(values, ndigits=scale, round_mode=_MODES[shape.rounding or ""])
+        end = pa.scalar(Decimal(10) ** (precision - scale))
+        bad = pc.fill_null(pc.greater_equal(pc.abs(made), end), False)
+        kept = pc.if_else(bad, pa.scalar(None, made.type), made)
+        return kept.cast(pa.decimal128(precision, scale)), bad.to_numpy(zero_copy_only=False)
+
     def of_texts(
         self, shape: Plain, values: pa.Array, convert: Callable[[str], Any] | None = None
     ) -> tuple[pa.Array, Mask]:
@@ -112,6 +122,19 @@ class PlainValues:
         return converted.take(coded.indices), misfits
 
 
+def unrounded_type(type: str) -> pa.DataType:
+    """Return the type with which Arrow reads decimals that are rounded afterwards.
+
+    It has as many digits after the point as fit, and one more digit before the point, for numbers that are rounded up.
+    """
+    precision, scale = decimal_parts(type) or (0, 0)
+    return pa.decimal128(38, max(scale, 37 - (precision - scale)))
+
+
+_MODES = {"half_even": "half_to_even", "half_up": "half_towards_infinity", "down": "towards_zero"}
+"""Arrow's names for the ways to round decimals."""
+
+
 def _instants(column: pa.Array) -> pa.Array:
     """Parse texts as instants; an instant without a time zone is taken as UTC."""
     zoned = pc.fill_null(pc.match_substring_regex(column, ZONE + "$"), True)
@@ -120,8 +143,10 @@ def _instants(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("us", "UTC"))
 
 
-def shortest_decimals(values: pa.Array, precision: int, scale: int) -> tuple[pa.Array, Mask]:
-    """Convert doubles or floats to decimals by their shortest texts.
+def shortest_decimals(
+    values: pa.Array, precision: int, scale: int, rounding: str | None = None
+) -> tuple[pa.Array, Mask]:
+    """Convert doubles or floats to decimals by their shortest texts, rounded as `Log.rounding` says.
 
     A decimal number of at most 15 digits is the shortest text of the double that is nearest to it; for a float, of at
     most 6 digits. So a double has such a text if it is the nearest double to a number of so few digits. Only other
@@ -142,11 +167,11 @@ def shortest_decimals(values: pa.Array, precision: int, scale: int) -> tuple[pa.
     whole = pa.array(np.where(exact, units, 0).astype(np.int64), pa.int64(), mask=~(exact & there))
     made = _unscaled(whole, precision, scale)
     misfits = ~exact & there
-    unsure = misfits if single or scale > 22 else misfits & ~short
+    unsure = misfits if single or scale > 22 or rounding is not None else misfits & ~short
     if unsure.any():
         others, wrong = each_different(
             values.filter(pa.array(unsure)),
-            lambda one: decimal_value(shortest_text(one, values.type), precision, scale),
+            lambda one: decimal_value(shortest_text(one, values.type), precision, scale, rounding),
         )
         made = pc.replace_with_mask(made, pa.array(unsure), others.cast(made.type))
         misfits[unsure] = wrong

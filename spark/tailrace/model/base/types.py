@@ -141,6 +141,17 @@ def element_type(name: str) -> str | None:
     return name[len("array<") : -1] if name.startswith("array<") and name.endswith(">") else None
 
 
+def innermost_type(name: str) -> str:
+    """Return the type of what lists and maps of this type contain, at any depth; any other type is returned unchanged.
+
+    >>> innermost_type("array<map<string,int>>"), innermost_type("int")
+    ('int', 'int')
+    """
+    while (inner := element_type(name) or map_value(name)) is not None:
+        name = inner
+    return name
+
+
 def struct_fields(name: str) -> dict[str, str] | None:
     """Return the fields of a struct type with their types, or None for any other type.
 

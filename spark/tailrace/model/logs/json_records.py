@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from math import isinf
 from typing import Any, NoReturn, TypeAlias
@@ -34,7 +34,7 @@ from tailrace.model.base.time import (
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.log import UNITS, Log, too_large
-from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
+from tailrace.model.logs.shapes import AS_TEXT, ROUNDINGS, Field, Listed, Mapped, Plain, Shape, Struct
 
 NO_VALUE = "there is no value"
 NO_OBJECT = "not one JSON object"
@@ -368,7 +368,7 @@ def plain_value(records: JsonRecords, shape: Plain, value: Any, path: str, writt
     type = shape.type
     try:
         if isinstance(value, Number):
-            return value_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, type)
+            return value_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, shape)
         if isinstance(value, str):
             return text_value(records, shape, value)
         if type == "boolean" and isinstance(value, bool):
@@ -385,7 +385,7 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
     if shape.form == AS_TEXT and (parts := decimal_parts(shape.type)) is not None:
         if _DECIMAL.fullmatch(text) is None:
             raise ValueError
-        return decimal_value(text, *parts)
+        return decimal_value(text, *parts, shape.rounding)
     match shape.type:
         case "string":
             return text
@@ -400,11 +400,12 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
     raise ValueError
 
 
-def _number(digits: Number, type: str) -> Any:
+def _number(digits: Number, shape: Plain) -> Any:
     """Convert a number to a column type. Raises an error if the number does not fit."""
+    type = shape.type
     parts = decimal_parts(type)
     if parts is not None:
-        return decimal_value(digits, *parts)
+        return decimal_value(digits, *parts, shape.rounding)
     if type in _WHOLE_TYPES:
         number = int(digits)
         if number not in _WHOLE_TYPES[type]:
@@ -419,9 +420,11 @@ def _number(digits: Number, type: str) -> Any:
     return made if type == "double" else struct.unpack("<f", struct.pack("<f", made))[0]
 
 
-def decimal_value(digits: str, precision: int, scale: int) -> Decimal:
-    """Convert a number to a decimal of a type. Raises an error if the decimal would lose digits."""
+def decimal_value(digits: str, precision: int, scale: int, rounding: str | None = None) -> Decimal:
+    """Convert a number to a decimal of a type. Without `rounding`, an error is raised if digits would be lost."""
     number = Decimal(digits)
+    if rounding is not None and number.adjusted() < precision:
+        number = number.quantize(Decimal(1).scaleb(-scale), ROUNDINGS[rounding], _ROUNDED)
     _, figures, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     if not number:
@@ -716,6 +719,7 @@ _INSTANT = re.compile(
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
+_ROUNDED = Context(prec=80)
 _NAIVE, _FIRST, _MICROSECOND = datetime(1970, 1, 1), date(1970, 1, 1), timedelta(microseconds=1)
 _WHOLE_TYPES = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 _PER_UNIT = {unit: Decimal(times) / parts for unit, (times, parts) in UNITS.items()}

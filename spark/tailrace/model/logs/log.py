@@ -20,10 +20,10 @@ from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
-from tailrace.model.base.types import stored_type, type_faults
+from tailrace.model.base.types import decimal_parts, innermost_type, stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.json_limits import DEPTH
-from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
+from tailrace.model.logs.shapes import ROUNDINGS, Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -135,13 +135,16 @@ class Log:
     Avro and Protobuf, the schemas are in the schema registry that the settings name. `aliases` maps a column to the
     other name, or a tuple of other names, that the column may have in these schemas. An example is the old name of a
     renamed column: `aliases={"cents": "price_cents"}`. `instants` is the unit of whole numbers that represent instants
-    since 1970 although their schema does not say so; without `instants`, such numbers are refused. To declare the form
-    of some columns only, pass a mapping: `instants={"at": "milliseconds", "paid": "%d.%m.%Y %H:%M"}`; a form is a unit,
-    or a format of `strptime`. `zone` is the time zone of instants that are written without one; without `zone`, such
-    texts are in UTC, and Parquet columns of such instants are refused. If the clocks of the zone show a time twice, the
-    first of the two instants is used. If the clocks skip a time, the time is read with the offset before the skip.
-    `record_bytes` is the maximum size of a line or message in bytes; a larger line or message is rejected.
-    `csv` has the options of the log's CSV files. In CSV, the place of a column is the name in the header.
+    since 1970 although their schema does not say so; without `instants`, such numbers are refused. To declare the
+    form of some columns only, pass a mapping: `instants={"at": "milliseconds", "paid": "%d.%m.%Y %H:%M"}`; a form is
+    a unit, or a format of `strptime`. `zone` is the time zone of instants that are written without one; without
+    `zone`, such texts are in UTC, and Parquet columns of such instants are refused. If the clocks of the zone show a
+    time twice, the first of the two instants is used. If the clocks skip a time, the time is read with the offset
+    before the skip. `rounding` is the way to round decimals that have more digits after the point than their column:
+    "half_even", "half_up" or "down"; without it, records with such numbers are rejected. To round some columns only,
+    pass a mapping: `rounding={"total": "half_even"}`. `record_bytes` is the maximum size of a line or message in
+    bytes; a larger line or message is rejected. `csv` has the options of the log's CSV files. In CSV, the place of a
+    column is the name in the header.
     """
 
     name: str
@@ -165,6 +168,7 @@ class Log:
     fields: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
     rest: str | None = None
+    rounding: str | Mapping[str, str] | None = None
     elements: int = ELEMENTS
     depth: int = DEPTH
     csv: Csv = RFC_4180
@@ -179,8 +183,9 @@ class Log:
     def __post_init__(self) -> None:
         for name in ("percentiles", "aliases", "fields"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        if isinstance(self.instants, Mapping):
-            object.__setattr__(self, "instants", MappingProxyType(dict(self.instants)))
+        for name in ("instants", "rounding"):
+            if isinstance(given := getattr(self, name), Mapping):
+                object.__setattr__(self, name, MappingProxyType(dict(given)))
         columns = Columns(self.columns)
         if self.rest is not None and self.rest not in columns:
             columns = Columns({**columns.declared, self.rest: "json"})
@@ -237,13 +242,18 @@ class Log:
     def shape(self) -> tuple[Field, ...]:
         """The place and the shape of each column's values in a record of the source, except the column `rest`."""
         types = {name: type for name, type in self.declared.items() if name != self.rest}
-        return fields_of(types, self.fields, self.form_of)
+        return fields_of(types, self.fields, self.form_of, rounding=self.rounding_of)
 
     def form_of(self, path: str, type: str) -> str | None:
         """Return the form of the values of a column or field of a declared type (`Plain.form`)."""
         if isinstance(self.instants, Mapping):
             return self.instants.get(path)
         return self.instants if type == "timestamp" else None
+
+    def rounding_of(self, path: str, type: str) -> str | None:
+        """Return the way to round the values of a column or field of a declared type; None if they are not rounded."""
+        given = self.rounding.get(path) if isinstance(self.rounding, Mapping) else self.rounding
+        return given if decimal_parts(type) is not None else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the options of the log, without the values that are computed from them."""
@@ -390,6 +400,7 @@ class Log:
             ZoneInfo("UTC" if self.zone is None else self.zone)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
             yield Fault("log.zone", self.zone, "the name of a time zone", 'write for example zone="Europe/Berlin"')
+        yield from self._rounding_faults(known)
         if self.rest is not None and self.declared.get(self.rest) != "json":
             yield Fault("log.rest", self.rest, "a column of its own, of type json", 'write rest="extra"')
         size: object = self.elements
@@ -398,6 +409,16 @@ class Log:
         levels: object = self.depth
         if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= DEPTH:
             yield Fault("log.depth", levels, f"a number of levels, {DEPTH} at most", f"leave it out for {DEPTH}")
+
+    def _rounding_faults(self, known: Mapping[str, str]) -> Iterable[Fault]:
+        given: object = self.rounding
+        several = isinstance(given, Mapping)
+        for path, mode in given.items() if isinstance(given, Mapping) else () if given is None else [("", given)]:
+            place = f"log.rounding[{path!r}]" if several else "log.rounding"
+            if several and decimal_parts(innermost_type(known.get(path, ""))) is None:
+                yield Fault(place, path, "a decimal column", "declare it as decimal(p,s), or leave it out")
+            if mode not in ROUNDINGS:
+                yield Fault(place, mode, f"one of {', '.join(ROUNDINGS)}", 'write rounding="half_even"')
 
     def _overlapping(self, column: str, known: Iterable[str]) -> str | None:
         """Return one of the `known` columns and fields whose place overlaps with the place of `column`, if any."""

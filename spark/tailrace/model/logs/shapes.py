@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tailrace.model.base.types import element_type, map_value, struct_fields, struct_type
+from tailrace.model.base.types import element_type, innermost_type, map_value, struct_fields, struct_type
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -24,12 +24,14 @@ AS_TEXT = "text"
 class Plain:
     """A value that is not a container: its declared type and, for an instant, its form (`Log.instants`).
 
-    Without a form, an instant is a text in ISO 8601. The form is a unit of whole numbers, or a format of `strptime`. A
-    decimal is a number without a form, and a number or a text with the form `AS_TEXT`.
+    Without a form, an instant is a text in ISO 8601. The form is a unit of whole numbers, or a format of `strptime`.
+    A decimal is a number without a form, and a number or a text with the form `AS_TEXT`. `rounding` is the way to
+    round a decimal with too many digits after the point; without it, such a number does not fit.
     """
 
     type: str
     form: str | None = None
+    rounding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ def place_of(text: object) -> Path | None:
     return tuple(step[1:-1].replace("``", "`") if step.startswith("`") else step for step in _STEP.findall(text))
 
 
+ROUNDINGS = {"half_even": "ROUND_HALF_EVEN", "half_up": "ROUND_HALF_UP", "down": "ROUND_DOWN"}
+"""The ways to round decimals (`Log.rounding`), with their names in the module `decimal`."""
+
 Forms: TypeAlias = Callable[[str, str], "str | None"]
 """A function from the path of a field, such as `items.price`, and its declared type to the form of its values."""
 
@@ -87,30 +92,36 @@ def no_forms(path: str, type: str) -> str | None:
     """Return the usual form of all values: None."""
 
 
-def shape_of(type: str, places: Mapping[str, str], forms: Forms = no_forms, path: str = "") -> Shape:
+def shape_of(
+    type: str, places: Mapping[str, str], forms: Forms = no_forms, path: str = "", rounding: Forms = no_forms
+) -> Shape:
     """Return the shape of values of a declared type, whose path is `path`; `places` maps paths of fields to places."""
     if (element := element_type(type)) is not None:
-        return Listed(shape_of(element, places, forms, path))
+        return Listed(shape_of(element, places, forms, path, rounding))
     if (value := map_value(type)) is not None:
-        return Mapped(shape_of(value, places, forms, path))
+        return Mapped(shape_of(value, places, forms, path, rounding))
     if (fields := struct_fields(type)) is not None:
-        return Struct(fields_of(fields, places, forms, f"{path}."))
-    return Plain(type, forms(path, type))
+        return Struct(fields_of(fields, places, forms, f"{path}.", rounding))
+    return Plain(type, forms(path, type), rounding(path, type))
 
 
 def fields_of(
-    types: Mapping[str, str], places: Mapping[str, str], forms: Forms = no_forms, prefix: str = ""
+    types: Mapping[str, str],
+    places: Mapping[str, str],
+    forms: Forms = no_forms,
+    prefix: str = "",
+    rounding: Forms = no_forms,
 ) -> tuple[Field, ...]:
     """Return the fields of a record or a struct, from the fields' declared types.
 
     >>> fields_of({"id": "bigint"}, {"id": "order.id"})
-    (Field(name='id', place=('order', 'id'), shape=Plain(type='bigint', form=None)),)
+    (Field(name='id', place=('order', 'id'), shape=Plain(type='bigint', form=None, rounding=None)),)
     """
     made = []
     for name, type in types.items():
         path = prefix + name
         place = place_of(places[path]) if path in places else None
-        made.append(Field(name, place or (name,), shape_of(type, places, forms, path)))
+        made.append(Field(name, place or (name,), shape_of(type, places, forms, path, rounding)))
     return tuple(made)
 
 
@@ -138,8 +149,5 @@ def paths_of(types: Mapping[str, str], prefix: str = "") -> Iterator[tuple[str, 
     """
     for name, type in types.items():
         yield prefix + name, type
-        inner: str | None = type
-        while (deeper := element_type(inner or "") or map_value(inner or "")) is not None:
-            inner = deeper
-        if (fields := struct_fields(inner or "")) is not None:
+        if (fields := struct_fields(innermost_type(type))) is not None:
             yield from paths_of(fields, f"{prefix}{name}.")

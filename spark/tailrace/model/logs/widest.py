@@ -10,7 +10,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import column_of
 from tailrace.model.logs.log import Columns, Log
 
-_OF_COLUMNS = ("fields", "aliases", "instants")
+_OF_COLUMNS = ("fields", "aliases", "instants", "rounding")
 """The options of a log that map columns to something."""
 
 _MERGED = ("columns", *_OF_COLUMNS, "required", "rest", "grows")
@@ -49,8 +49,9 @@ def widest(declared: Iterable[tuple[str, Log]]) -> Log:
 def _merged(wide: Log, narrow: Log) -> Log:
     """Return the log `wide` with the columns that only `narrow` has."""
     given: dict[str, Any] = {name: _of_columns(narrow, name) | _of_columns(wide, name) for name in _OF_COLUMNS}
-    if not isinstance(wide.instants, Mapping) and not isinstance(narrow.instants, Mapping):
-        given["instants"] = wide.instants
+    for name in ("instants", "rounding"):
+        if not isinstance(getattr(wide, name), Mapping) and not isinstance(getattr(narrow, name), Mapping):
+            given[name] = getattr(wide, name)
     return replace(
         wide,
         columns=Columns({**wide.declared, **{n: t for n, t in narrow.declared.items() if n not in wide.declared}}),
