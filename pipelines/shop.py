@@ -40,7 +40,7 @@ sales = Pipeline(
     key=("country", "sku"),
     what={"pieces": Sum("pieces"), "amount": Sum("amount")},
     where=Fixed(days(1)),
-    when=AfterWatermark(early=Every(minutes(30)), late=AfterCount(1)),
+    when=AfterWatermark(early=AfterCount(5), late=AfterCount(1)),
     how=RETRACTING,
     allowed_lateness=hours(6),
 )
