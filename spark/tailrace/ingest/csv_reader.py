@@ -27,6 +27,7 @@ from tailrace.ingest.line_reader import (
     is_utf8,
     matches,
     on_threads,
+    part_starts,
     some_rows,
     without_blank,
 )
@@ -63,7 +64,8 @@ class CsvReader(LineReader):
         text, likely = self._texts(some_rows(raw, rows))
         sure = rows[likely]
         text = text if likely.all() else text.filter(pa.array(likely))
-        cut = [np.arange(start, min(start + TOGETHER, len(sure))) for start in range(0, len(sure), TOGETHER)]
+        starts = part_starts(len(sure), TOGETHER)
+        cut = [np.arange(start, min(start + starts.step, len(sure))) for start in starts]
         tables, read = list[pa.Table](), list[Rows]()
         for made, some in on_threads(partial(self._read, batch, text, sure), cut):
             tables.append(made)

@@ -28,6 +28,7 @@ from tailrace.ingest.line_reader import (
     is_utf8,
     matches,
     on_threads,
+    part_starts,
     read_all,
     some_rows,
     without_blank,
@@ -88,8 +89,8 @@ class JsonReader(LineReader):
         if self._declared is None or not len(raw):
             return self.judged(batch, without_blank(raw, np.arange(len(raw)), blank))
         tables, read, left = list[pa.Table](), list[Rows](), list[Rows]()
-        starts = range(0, len(raw), TOGETHER)
-        for made, sure, unsure in on_threads(partial(self._read, batch), starts):
+        starts = part_starts(len(raw), TOGETHER)
+        for made, sure, unsure in on_threads(partial(self._read, batch, starts.step), starts):
             tables += made
             read += sure
             left += unsure
@@ -100,12 +101,12 @@ class JsonReader(LineReader):
         order = np.argsort(np.concatenate([*read, judged]))
         return pa.concat_tables([*tables, self.judged(batch, judged)]).take(pa.array(order))
 
-    def _read(self, batch: pa.RecordBatch, start: int) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
-        """Read the lines from the index `start` on with Arrow, `TOGETHER` lines at most.
+    def _read(self, batch: pa.RecordBatch, most: int, start: int) -> tuple[list[pa.Table], list[Rows], list[Rows]]:
+        """Read the lines from the index `start` on with Arrow, `most` lines at most.
 
         Returns the records, their lines, and the lines that the model's reader must read.
         """
-        likely = self._likely(batch.column(0).slice(start, TOGETHER))
+        likely = self._likely(batch.column(0).slice(start, most))
         tables, sure, left = list[pa.Table](), list[Rows](), [start + np.flatnonzero(~likely)]
         for some, parsed in self._parsed(batch.column(0), start + np.flatnonzero(likely)):
             if parsed is None:

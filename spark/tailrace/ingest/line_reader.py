@@ -159,6 +159,30 @@ def matches(raw: pa.Array, pattern: str) -> Mask:
     return found
 
 
+def part_starts(rows: int, most: int) -> range:
+    """Cut rows into parts of at most `most` rows; return the start of each part. The range's step is a part's size.
+
+    The parts have about equal sizes, and each core gets as many.
+    """
+    parts = -(-rows // most)
+    if parts > 1:
+        parts = -(-parts // pa.cpu_count()) * pa.cpu_count()
+    return range(0, rows, max(1, -(-rows // max(1, parts))))
+
+
+def one_ahead(parts: Iterable[T]) -> Iterator[T]:
+    """Yield parts; while the caller works on a part, a thread makes the next part."""
+    left = iter(parts)
+    with ThreadPoolExecutor(1) as pool:
+        part = pool.submit(next, left, _NO_PART)
+        while (made := part.result()) is not _NO_PART:
+            part = pool.submit(next, left, _NO_PART)
+            yield made  # type: ignore[misc]
+
+
+_NO_PART = object()
+
+
 def on_threads(call: Callable[[P], T], parts: Sequence[P]) -> Iterator[T]:
     """Call a function on each part, with a thread for each core; a single part needs no thread."""
     if len(parts) < 2:

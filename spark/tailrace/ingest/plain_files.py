@@ -25,7 +25,7 @@ from tailrace.ingest.column_slices import ColumnSlices, open_parquet
 from tailrace.ingest.compressed_text import open_text
 from tailrace.ingest.csv_reader import csv_reader, header_line
 from tailrace.ingest.json_reader import json_reader
-from tailrace.ingest.line_reader import LINES, LineReader, read_all
+from tailrace.ingest.line_reader import LINES, LineReader, one_ahead, read_all
 from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.ingest.plain_columns import row_bytes, schema_of
 from tailrace.ingest.room import COLUMNS, SLICE, Room
@@ -76,7 +76,7 @@ def text_parts(
     `UnplainError` if Spark might read a file differently.
     """
     lines = (part for path in paths for part in _with_reader(log, format, path, most))
-    for some in batched_by_size(lines, most, lambda part: part.lines.nbytes):
+    for some in one_ahead(batched_by_size(lines, most, lambda part: part.lines.nbytes)):
         for reader, parts in groupby(some, key=lambda part: part.reader):
             alike = list(parts)
             texts = pa.concat_tables([part.lines for part in alike])
