@@ -15,6 +15,7 @@ from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.poison import LARGEST, find_poison, identity_columns, may_be_of_records, unfoldable_error
 from tailrace.fold.task_thread import TaskThread
+from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.stored_meaning import meaning_properties, renew_meaning
@@ -82,6 +83,8 @@ class LedgerFold:
         widen(self.lake, definition)
         self._ensure()
         self.lease = Lease.take(self.lake, ledger_name(definition.name), setup.landing)
+        # Another stream may have folded more records, until this one took its lease.
+        check_meaning(self.lake, definition)
         renew_meaning(self.lake, definition)
         # The list of records to set aside is read after the lease is taken: until then, another stream might still
         # extend the list.

@@ -64,6 +64,18 @@ def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
     return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
 
 
+def missing_outputs(lake: Lake, definition: Definition) -> list[ContractChange]:
+    """List the output columns that the ledger of a map or a join lacks.
+
+    Such a column is missing if the definition passes on more columns of its log than before.
+    """
+    own = tables_of(definition)
+    if definition.windowed or not lake.has(own.ledger.table):
+        return []
+    added = contract_changes(own.ledger, lake.table(own.ledger.table))
+    return [one for one in added if one.kind is Kind.ADD and one.effect is Effect.SAFE and one.name in own.values]
+
+
 _HELD = ("fired", "pending", "predecessors", "answer")
 """The ledger's struct columns whose fields are either the parts of an accumulator (a partial result) or the results."""
 
@@ -76,6 +88,11 @@ def check_definition(lake: Lake, definition: Definition) -> None:
     can call `check_meaning` instead.
     """
     check_meaning(lake, definition)
+    if missing := missing_outputs(lake, definition):
+        raise FormerShapeError(
+            f"{ledger_name(definition.name)} has no column {', '.join(one.name for one in missing)}, which "
+            f"{definition.name} passes on since it was changed; run `tailrace tables apply`, or start its stream"
+        )
     for contract in accumulator_contracts(lake, definition):
         if missing := missing_columns(contract, lake.table(contract.table)):
             raise FormerShapeError(
@@ -96,6 +113,8 @@ def check_meaning(lake: Lake, definition: Definition) -> None:
         mend = "give the changed definition another name, or undo the change"
         if definition.windowed:
             mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
+        elif definition.recomputable:
+            mend = f"build a generation of it, and of what reads it, with `tailrace apply --all-stages`, {mend}"
         raise OtherDefinitionError(
             f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
             f"{definition.fingerprint}): {mend}"

@@ -7,13 +7,18 @@ import re
 
 from pyiceberg.table import Table
 
-from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.transactions import open_transaction
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.column_names import match_names
+from tailrace.lake.schema.filters import at_most, every, has_value
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import LEDGER, ledger_name
 from tailrace.model.definition.definition import Definition
-from tailrace.model.definition.fingerprint import Parts, decode_meaning, encode_meaning, means_the_same
+from tailrace.model.definition.fingerprint import Parts, decode_meaning, encode_meaning, means_the_same, outputs
 from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.log import Log
 
 MEANING = "tailrace.meaning"
 """The name of the table property that describes, in named parts, what the definition computes.
@@ -23,6 +28,9 @@ The text is written and read by `model.definition.fingerprint`.
 
 READS = "tailrace.reads"
 """The name of the table property that names the definitions whose output the definition reads, as a list in JSON."""
+
+KNOWN = "tailrace.known"
+"""The name of the table property with a fingerprint in the ledger's commits that stands for the stored meaning."""
 
 _TRIES = 20
 """The maximum number of attempts to store a meaning while other commits to the ledger interfere."""
@@ -38,15 +46,23 @@ def holds(lake: Lake, definition: Definition) -> bool:
     """Return True if the lake has a ledger of a definition, written by a definition with the same meaning.
 
     Earlier versions stored a meaning with all columns of the log. Such a meaning is still the same if the definition's
-    own columns are among these columns, with the same types.
+    own columns are among these columns, with the same types. The meaning of a map or a join is also still the same if
+    it passes on more columns of its logs, which have no values in the records so far.
     """
     name = ledger_name(definition.name)
     if not lake.has(name):
         return False
-    if lake.head(name).properties.get("fingerprint") in definition.fingerprints:
+    ledger, meaning = lake.table(name), definition.meaning
+    found, was = head_of(ledger).properties.get("fingerprint"), stored_meaning(ledger)
+    if found in definition.fingerprints:
         return True
-    was, meaning = stored_meaning(lake.table(name)), definition.meaning
-    if was is None or meaning is None or definition.used >= definition.log.columns.keys():
+    if was is None or meaning is None:
+        return False
+    if ledger.properties.get(KNOWN) == found and ledger.properties[MEANING] == encode_meaning(meaning):
+        return True
+    if _passes_on_more(lake, definition, was):
+        return True
+    if definition.used >= definition.log.columns.keys():
         return False
     log, now = definition.log, decode_meaning(encode_meaning(meaning))
     if isinstance(log, Panes | Productions) and _wrote(lake, log.of, was.get("of")):
@@ -59,6 +75,42 @@ def _wrote(lake: Lake, earlier: Definition, fingerprint: object) -> bool:
     if fingerprint in earlier.fingerprints:
         return True
     return holds(lake, earlier) and lake.head(ledger_name(earlier.name)).properties.get("fingerprint") == fingerprint
+
+
+def _passes_on_more(lake: Lake, definition: Definition, was: Parts) -> bool:
+    """Return True if a map or a join differs from the stored meaning only in output columns that it has in addition.
+
+    The additional columns pass on columns of logs that have no value in any record up to the ledger's last epoch. So
+    the rows in the ledger are as if the definition had had these columns from the start.
+    """
+    before = outputs(was)
+    if not before or definition.windowed:
+        return False
+    head = lake.head(ledger_name(definition.name))
+    if definition.fingerprint_of(before) != head.properties.get("fingerprint"):
+        return False
+    added = [definition.passed_on(name) for name in tables_of(definition).values if name not in (*before, *SPAN)]
+    return bool(added) and all(one is not None and _is_empty(lake, *one, head.number("epoch")) for one in added)
+
+
+def _is_empty(lake: Lake, log: Log, column: str, epoch: int) -> bool:
+    """Return True if a log's column is null in all records up to an epoch; False if this cannot be read."""
+    if isinstance(log, Productions):
+        name, by = ledger_name(log.of.name), "epoch"
+    elif log.landed:
+        name, by = log.name, "_epoch"
+    else:
+        return False
+    if not lake.has(name):
+        return False
+    table = lake.table(name)
+    live = match_names(table, [column], [field.name for field in table.schema().fields])[column]
+    if live is None:
+        return True
+    if not table.schema().find_field(live).field_type.is_primitive:
+        return False
+    found = table.scan(row_filter=every(has_value(live), at_most(by, epoch)), selected_fields=(live,), limit=1)
+    return len(found.to_arrow()) == 0
 
 
 def meaning_properties(definition: Definition) -> dict[str, str]:
@@ -77,6 +129,9 @@ def renew_meaning(lake: Lake, definition: Definition) -> None:
         ledger = lake.table(name)
         if not ledger.properties.get(MEANING):
             wanted.pop(MEANING, None)
+        found = head_of(ledger).properties.get("fingerprint")
+        if MEANING in wanted and found and found != definition.fingerprint:
+            wanted[KNOWN] = found
         if wanted.items() <= ledger.properties.items():
             return
         try:

@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.schema import UpdateSchema
 
-from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns
+from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns, missing_outputs
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.transactions import open_transaction
@@ -39,7 +39,7 @@ from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.lake_errors import FormerShapeError, MovedError
 from tailrace.lake.schema.layouts import sort_order, term
-from tailrace.lake.schema.owned_tables import all_contracts
+from tailrace.lake.schema.owned_tables import all_contracts, tables_of
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
@@ -293,6 +293,7 @@ def widen(lake: Lake, definition: Definition) -> None:
         if holds(lake, stage):
             for contract in accumulator_contracts(lake, stage):
                 _widen(lake, contract)
+            _add_outputs(lake, stage)
     check_definition(lake, definition)
 
 
@@ -322,6 +323,17 @@ def fit_log(lake: Lake, log: Log) -> None:
             f"the table of log {log.name} is not as the log declares it ({'; '.join(map(str, lacking))}): run "
             "`tailrace tables apply`, or declare grows=True in the log, and the stream adds columns itself"
         )
+
+
+def _add_outputs(lake: Lake, definition: Definition) -> None:
+    own = tables_of(definition).ledger
+
+    def attempt(table: Table) -> None:
+        if missing := missing_outputs(lake, definition):
+            commit(table, own, missing)
+
+    if missing_outputs(lake, definition):
+        _until_unmoved(lake, own.table, attempt)
 
 
 def _widen(lake: Lake, contract: Contract) -> None:

@@ -97,6 +97,10 @@ class Definition:
         """Return the fingerprint of the definition for a reader of its output that uses only these columns."""
         return self.fingerprint
 
+    def passed_on(self, column: str) -> tuple[Log, str] | None:
+        """Return the log and the log's column that an output column passes on unchanged; None if there is none."""
+        return None
+
     @property
     def sources(self) -> tuple[Log, ...]:
         """The logs that sources fill and that this definition reads, either directly or through other definitions."""

@@ -103,14 +103,18 @@ def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
     """Return a dict that maps the name of each differing part to the pair of the part's old value and new value.
 
     A missing value is `None`. Which columns a definition uses follows from its other parts. So if another part differs,
-    the columns are included only if a column has another type. Required columns are compared if both definitions use
-    them.
+    or a column has another type, only the columns with another type are included. Required columns are compared if both
+    definitions use them.
     """
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if "columns" in before and _required(before, after) == _required(after, before):
         found.pop("required", None)
-    if len(found) > 1 and not _retyped(before, after):
+    retyped = _retyped(before, after)
+    if retyped:
+        was, now = ([one for one in some["columns"] if one[0] in retyped] for some in (before, after))
+        found["columns"] = (was, now)
+    elif len(found) > 1:
         found.pop("columns", None)
     return found
 
@@ -130,15 +134,27 @@ def means_the_same(before: Parts, after: Parts) -> bool:
     return alike and all(one in before["columns"] for one in after["columns"])
 
 
+def outputs(meaning: Parts) -> list[str]:
+    """Return the output columns that the meaning of a map or a join names; empty for other definitions.
+
+    >>> outputs({"what": ["city", "price"]}), outputs({"what": [["n", "Count()"]]})
+    (['city', 'price'], [])
+    """
+    if "on" in meaning:
+        return [name for _, taken in meaning["columns"] for name, _ in taken]
+    return [name for name in meaning.get("what", ()) if isinstance(name, str)]
+
+
 def _required(one: Parts, other: Parts) -> list[str]:
     """List the columns that one definition requires, of those that the other uses."""
     used = dict(other["columns"])
     return [name for name in one.get("required", ()) if name in used]
 
 
-def _retyped(before: Parts, after: Parts) -> bool:
-    types = dict(before["columns"])
-    return any(types.get(name, type) != type for name, type in after["columns"])
+def _retyped(before: Parts, after: Parts) -> set[str]:
+    """Return the names of the columns that both definitions use, with different types."""
+    types = dict(before.get("columns", ()))
+    return {name for name, type in after.get("columns", ()) if types.get(name, type) != type}
 
 
 def change(before: Parts | None, after: Parts) -> Change:

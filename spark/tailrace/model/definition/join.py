@@ -160,6 +160,10 @@ class Join(Windowless):
             return {name: name for name in self.side(side).columns if name not in without}
         return dict(given) if isinstance(given, Mapping) else {name: name for name in given}
 
+    def passed_on(self, column: str) -> tuple[Log, str] | None:
+        found = ((self.side(side), self.taken(side).get(column)) for side in SIDES)
+        return next(((log, of) for log, of in found if of is not None), None)
+
     def side(self, side: str) -> Log:
         """Return the log of a side."""
         return self.left if side == LEFT else self.right

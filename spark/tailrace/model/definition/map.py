@@ -73,6 +73,14 @@ class Map(Windowless):
         """The output columns and their types, without the event time."""
         return {name: self.columns[name] for name in self.what or self.columns if name != PANE_TIME}
 
+    def passed_on(self, column: str) -> tuple[Log, str] | None:
+        types: Mapping[str, str] = self.log.columns
+        for step in (None, *self.each):
+            types = types if step is None else step.columns(types)
+            if column not in types:
+                return None
+        return self.log, column
+
     @property
     def multiplies(self) -> bool:
         """Whether one record of the source's log may result in several output rows."""
