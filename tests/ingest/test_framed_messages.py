@@ -376,3 +376,25 @@ def test_a_text_in_a_column_of_json_is_json_itself_and_other_values_are_written_
         'schema 1: a = "{" is not a json', f'schema 1: a = "{"[" * 99} is not a json',
         'schema 1: b = "nan" is not a json',
     ]  # fmt: skip
+
+
+def doubled(type: str) -> Any:
+    """A type with a value for each leaf of a tree of sixty levels."""
+    record: Any = type
+    for depth in range(60):
+        fields = [{"name": "a", "type": record}, {"name": "b", "type": type if depth == 0 else f"T{depth - 1}"}]
+        record = {"type": "record", "name": f"T{depth}", "fields": fields}
+    at = {"name": "at", "type": logical("long", "timestamp-micros")}
+    return {"type": "record", "name": "T", "fields": [at, {"name": "deep", "type": record}]}
+
+
+def test_X7_a_short_schema_of_a_huge_number_of_fields_is_refused() -> None:
+    logs = [
+        Log(name="l", columns={"at": "timestamp"}, event_time="at", messages="avro", rest="extra"),
+        Log(name="l", columns={"at": "timestamp", "deep": "json"}, event_time="at", messages="avro"),
+    ]
+    for log in logs:
+        for type, reason in (("long", "more than 10,000 fields"), ("null", "more than 100 values but no bytes")):
+            (row,) = read(log, {1: readable(1, doubled(type))}, [framed(1, b"\0")])
+            assert row["_error"] is not None
+            assert row["_error"].endswith(reason)

@@ -59,7 +59,7 @@ class AvroSchema:
             top = _resolved(parsed, names)
             if not isinstance(top, dict) or top.get("type") not in ("record", "error"):
                 raise UnreadableSchemaError("the schema is no record's")
-            _refuse_endless(top, names, (), set())
+            _refuse_endless(top, names, (), set(), {})
             kind = _Kinds(names).of(top)
             assert isinstance(kind, RecordKind)
             self.kind: RecordKind = kind
@@ -200,11 +200,14 @@ def _parts(schema: Any) -> Iterator[Any]:
         yield from (schema[name] for name in ("items", "values") if name in schema)
 
 
-def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> None:
+def _refuse_endless(
+    schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str], known: dict[str, int | None]
+) -> None:
     """Refuse a schema if a few bytes could encode an endlessly large record.
 
     If a schema contains itself, a message could make fastavro recurse until the stack of the process overflows. If the
-    items of an array are encoded in zero bytes, a short message could encode a huge number of items.
+    items of an array are encoded in zero bytes, a short message could encode a huge number of items. `known` has the
+    results of `_values_without_bytes` for the records so far.
     """
     schema = _resolved(schema, names)
     if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
@@ -214,20 +217,33 @@ def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ..
             return
         done.add(schema["name"])
         inside = (*inside, schema["name"])
-    if isinstance(schema, dict) and schema.get("type") == "array" and _empty(schema["items"], names):
-        raise UnreadableSchemaError("the schema has an array of items that have no bytes")
+    if isinstance(schema, dict) and schema.get("type") == "array":
+        if _values_without_bytes(schema["items"], names, known) is not None:
+            raise UnreadableSchemaError("the schema has an array of items that have no bytes")
+    elif (_values_without_bytes(schema, names, known) or 0) > _WITHOUT_BYTES:
+        raise UnreadableSchemaError(f"the schema's {schema['name']} has more than {_WITHOUT_BYTES} values but no bytes")
     for part in _parts(schema):
-        _refuse_endless(part, names, inside, done)
+        _refuse_endless(part, names, inside, done, known)
 
 
-def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
-    """Return True if values of the schema are encoded in zero bytes."""
+_WITHOUT_BYTES = 100
+"""The maximum number of values inside a value that is encoded in zero bytes."""
+
+
+def _values_without_bytes(schema: Any, names: Mapping[str, Any], known: dict[str, int | None]) -> int | None:
+    """Return how many values are inside a value of the schema, if it is encoded in zero bytes; otherwise, None."""
     schema = _resolved(schema, names)
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error"):
-        # The comparison prevents endless recursion; `_refuse_endless` refuses a schema that contains itself.
-        return all(_resolved(part, names) != schema and _empty(part, names) for part in _parts(schema))
-    return kind == "null" or (kind == "fixed" and schema["size"] == 0)
+        name = schema["name"]
+        if name not in known:
+            # This entry ends the recursion for a schema that contains itself, which `_refuse_endless` refuses.
+            known[name] = None
+            inner = [_values_without_bytes(part, names, known) for part in _parts(schema)]
+            some = [one for one in inner if one is not None]
+            known[name] = 1 + sum(some) if len(some) == len(inner) else None
+        return known[name]
+    return 1 if kind == "null" or (kind == "fixed" and schema["size"] == 0) else None
 
 
 class _Kinds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -40,8 +41,8 @@ from tailrace.model.logs.shapes import Field, Listed, Mapped, Path, Plain, Shape
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-LEAVES = 10_000
-"""The maximum number of plain values for which a schema may have fields, counted at each place of a nested type."""
+FIELDS = 10_000
+"""The maximum number of fields that a value may have that is written as JSON, together with the fields inside."""
 
 
 class UnreadableSchemaError(Exception):
@@ -55,7 +56,7 @@ class SchemaColumns:
     log: Log
     _root: _Object
     _plain: PlainValues
-    _rest: RecordKind | None
+    _rest: tuple[RecordKind, pa.StructType] | None
 
     @classmethod
     def of(cls, log: Log, kind: RecordKind) -> SchemaColumns:
@@ -72,28 +73,24 @@ class SchemaColumns:
         if log.rest is not None:
             fields = {name: one for name, one in kind.fields.items() if name not in root.children}
             rest = RecordKind("", fields, kind.sparse)
-        made = cls(log, root, PlainValues(JsonRecords(log)), rest)
-        if sum(1 for _ in _leaves(made.raw)) > LEAVES:
-            raise UnreadableSchemaError(f"the schema has more than {LEAVES:,} fields")
-        return made
+        return cls(log, root, PlainValues(JsonRecords(log)), None if rest is None else (rest, raw_type(rest)))
 
     @property
     def raw(self) -> pa.StructType:
         """The Arrow type of the raw values of a record: the fields that are read."""
         own = list(self._root.raw)
-        return pa.struct(own if self._rest is None else [*own, *raw_type(self._rest)])
+        return pa.struct(own if self._rest is None else [*own, *self._rest[1]])
 
     def read(self, records: pa.StructArray) -> tuple[dict[str, pa.Array], Misfits]:
         """Convert raw records to the log's columns; return the columns and the misfits."""
-        count = len(records)
         values = _Values(self.log, self._plain)
-        made = nulls_of(self.log, count)
-        root = _Place(np.arange(count), lambda place: "")
+        made = nulls_of(self.log, len(records))
+        root = _Place(np.arange(len(records)), lambda place: "")
         self._root.columns(records, values, root, made)
         if self._rest is not None:
             assert self.log.rest is not None
             values.column = self.log.rest
-            made[self.log.rest] = values.rest(self._rest, records, root)
+            made[self.log.rest] = values.rest(self._rest[0], records, root)
         return made, values.misfits(self.log)
 
 
@@ -103,30 +100,33 @@ def nulls_of(log: Log, rows: int) -> dict[str, pa.Array]:
     return {name: pa.nulls(rows, schema.field(name).type) for name in log.columns}
 
 
-def raw_type(kind: AnyKind, inside: tuple[str, ...] = ()) -> pa.DataType:
-    """Return the Arrow type of complete raw values of a kind. Raises `UnreadableSchemaError` for an endless kind."""
+def raw_type(kind: AnyKind) -> pa.DataType:
+    """Return the Arrow type of complete raw values of a kind.
+
+    Raises `UnreadableSchemaError` if a type contains itself, or if there are too many fields. A short schema may have a
+    huge number of fields, if its types are used at many places.
+    """
+    return _raw_type(kind, (), count(1))
+
+
+def _raw_type(kind: AnyKind, inside: tuple[str, ...], fields: Iterator[int]) -> pa.DataType:
+    if next(fields) > FIELDS:
+        raise UnreadableSchemaError(f"the schema has more than {FIELDS:,} fields")
     if isinstance(kind, Kind):
         return kind.raw
     if isinstance(kind, ListKind):
-        return pa.list_(raw_type(kind.element, inside))
+        return pa.list_(_raw_type(kind.element, inside, fields))
     if isinstance(kind, MapKind):
-        return pa.list_(pa.struct([("key", kind.key.raw), ("value", raw_type(kind.value, inside))]))
+        return pa.list_(pa.struct([("key", kind.key.raw), ("value", _raw_type(kind.value, inside, fields))]))
     if isinstance(kind, RecordKind):
         if kind.name in inside:
             raise UnreadableSchemaError(f"the schema's {kind.name} contains itself")
         inner = (*inside, kind.name) if kind.name else inside
-        return pa.struct([(name, raw_type(one, inner)) for name, one in kind.fields.items()])
+        return pa.struct([(name, _raw_type(one, inner, fields)) for name, one in kind.fields.items()])
     if isinstance(kind, UnionKind):
-        return pa.struct([(f"v{number}", raw_type(one, inside)) for number, one in enumerate(kind.branches)])
+        some = enumerate(kind.branches)
+        return pa.struct([(f"v{number}", _raw_type(one, inside, fields)) for number, one in some])
     raise UnreadableSchemaError(f"the schema has {kind}, which cannot be read")
-
-
-def _leaves(type: pa.DataType) -> Iterator[None]:
-    if isinstance(type, pa.StructType | pa.ListType):
-        for number in range(type.num_fields):
-            yield from _leaves(type.field(number).type)
-    else:
-        yield None
 
 
 # ---------------------------------------------------------------------------------------------------------- matching
