@@ -58,7 +58,7 @@ def test_records_and_timers_of_a_key_take_turns_by_event_time(data: st.DataObjec
     # The order of what each key said, too; timers that were due at a time come before its records.
     given_ = by_key(run)
     plain = {
-        key: [(at, said, total, due and instant(due)) for at, said, total, due in said_]
+        key: [(at, said, total, due and instant(due)) for at, said, total, due, _ in said_]
         for key, said_ in given_.items()
     }
     assert plain == {key: said for key, said in by_hand.items() if said}

@@ -122,7 +122,9 @@ def test_L1_nested_records_are_folded_alike_on_every_engine(engine: EngineRuns, 
 @for_examples(duckdb=(20, 300, 60), spark=(2, 30, 5))
 def test_X2_a_map_makes_a_row_of_each_element_on_every_engine(engine: EngineRuns, data: st.DataObject) -> None:
     step, kept = data.draw(st.sampled_from(STEPS)), data.draw(st.sampled_from(KEPT))
-    definition = Map(name="lines", log=ORDERS, each=step, keep=kept, what=("id", "who", "sku", "price"))
+    nested = data.draw(st.sets(st.sampled_from(["items", "tags", "codes", "place"])))
+    what = ("id", "who", "sku", "price", *sorted(nested))
+    definition = Map(name="lines", log=ORDERS, each=step, keep=kept, what=what)
     some = data.draw(st.lists(st.tuples(st.integers(0, 30), RECORDS), max_size=6))
     bundle = [{"id": n, "at": moment((1_767_268_800 + at) * 10**6), **one} for n, (at, one) in enumerate(some)]
     clock = Clock(3, 0, 1_000)

@@ -211,8 +211,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a_function_that_gives_no_type": (
         lambda: first(each=Each(dict, {"word": "text"})),
-        "each[0].gives['word'] = 'text': expected a column type; use string, boolean, int, bigint, double, "
-        "decimal(p,s), date or timestamp",
+        "each[0].gives['word'] = 'text': expected a column type; use string, boolean, int, bigint, float, double, "
+        "decimal(p,s), date, timestamp or binary, or array<T>, struct<a:T,b:T> of these",
     ),
     "an_expression_of_sql_without_its_type": (
         lambda: first(each=SparkColumns({"word": "lower(who)"})),  # type: ignore[dict-item]

@@ -10,7 +10,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeline, RecordError, Sessions, Sum, seconds
+from tailrace import (
+    EVENT,
+    PROCESSING,
+    Collect,
+    Computation,
+    Count,
+    Field,
+    Fixed,
+    Last,
+    Pipeline,
+    RecordError,
+    Sessions,
+    Sum,
+    seconds,
+)
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.computation import Context, Timer
@@ -19,6 +33,7 @@ from tailrace.model.step.computation_state import KeysState, KeyState, Productio
 from tailrace.model.step.one_key import turn_of
 from tailrace.model.windows.panes import Key
 from tests.support.cases.strategies import LOG
+from tests.support.engines.spark_runs import comparable
 
 Epochs = Sequence[tuple[Sequence[Mapping[str, Any]], Clock]]
 
@@ -40,7 +55,12 @@ class Machine(Computation):
         "label": "string",
         "last": "timestamp",
     }
-    produces = {"said": "string", "total": "bigint", "due": "timestamp"}
+    produces = {
+        "said": "string",
+        "total": "bigint",
+        "due": "timestamp",
+        "parts": "array<struct<n:int,of:array<float>,raw:binary>>",
+    }
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         state, value = context.state, record["value"] or 0
@@ -69,7 +89,9 @@ class Machine(Computation):
             held = record["at"] if value % 2 else None
             context.set_timer("wall", context.processing_time + seconds(4 * value), PROCESSING, holds=held)
         if value >= 4:
-            context.produce({"said": "record", "total": state.total}, event_time=record["at"] + seconds(1))
+            parts = [{"n": value, "of": [0.1, None]}, None, {"raw": b"\xff"}][: value - 4]
+            made = {"said": "record", "total": state.total, "parts": parts}
+            context.produce(made, event_time=record["at"] + seconds(1))
 
     def process_timer(self, context: Context, timer: Timer) -> None:
         state = context.state
@@ -160,7 +182,7 @@ class Sums(Computation):
 
 def readers(machine: Computation) -> tuple[Pipeline, Pipeline, Sums]:
     """Definitions over what one produces."""
-    what = {"n": Count(), "sum": Sum("total")}
+    what = {"n": Count(), "sum": Sum("total"), "last": Last("parts"), "all": Collect("parts")}
     return (
         Pipeline(name="counts", log=machine.produced, key="said", what=what, where=Fixed(seconds(4))),
         Pipeline(name="bursts", log=machine.produced, key=machine.key, what=what, where=Sessions(seconds(3))),
@@ -170,7 +192,7 @@ def readers(machine: Computation) -> tuple[Pipeline, Pipeline, Sums]:
 
 def told(productions: Iterable[Production]) -> Counter[tuple[Any, ...]]:
     """Productions without the epochs that they came in."""
-    return Counter((one.key, one.at, *one.values.values()) for one in productions)
+    return Counter((one.key, one.at, *map(comparable, one.values.values())) for one in productions)
 
 
 def by_key(run: ChainRun) -> dict[Any, list[tuple[Any, ...]]]:

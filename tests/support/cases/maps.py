@@ -17,6 +17,7 @@ from tailrace.model.definition import map as maps
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import Derive, Each, ElementWise, Record
 from tests.support.cases.strategies import LOG, conditions
+from tests.support.engines.spark_runs import comparable
 
 Rows = Counter[tuple[Any, ...]]
 """Rows of a map's ledger, each as often as it is there."""
@@ -84,6 +85,8 @@ def by_rows(definition: Map, rows: Iterable[Mapping[str, Any]]) -> tuple[Rows, R
 
 
 def plain(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return comparable(value)
     if isinstance(value, Decimal):
         return value.normalize()
     return instant(value) if isinstance(value, datetime) else value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.step import WindowsState
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tests.support.engines.spark_runs import in_micros, said_by_ledger, said_by_reference
+from tests.support.engines.spark_runs import comparable, in_micros, said_by_ledger, said_by_reference
 
 
 def on(lake: Lake, engine: str) -> Lake:
@@ -64,14 +63,14 @@ def kept(spark: SparkSession, computation: Computation) -> Counter[tuple[Any, ..
     """What a computation's ledger has but the partials."""
     rows = spark.sql(f"SELECT * FROM {computation.name}__ledger WHERE kind <> 'partial'")
     columns = ("kind", *computation.key, "epoch", "event_time", *computation.produces, "behind", "source_offset")
-    return Counter(tuple(row[column] for column in columns) for row in in_micros(rows).collect())
+    return Counter(tuple(comparable(row[column]) for column in columns) for row in in_micros(rows).collect())
 
 
 def told(computation: Computation, run: ChainRun) -> Counter[tuple[Any, ...]]:
     """What the reference tells, as a ledger does."""
     found = Counter[tuple[Any, ...]]()
     for one in run.productions:
-        values = (instant(value) if isinstance(value, datetime) else value for value in one.values.values())
+        values = map(comparable, one.values.values())
         found["production", *one.key, one.epoch, one.at, *values, None, one.place] += 1
     nothing = [None] * len(computation.produces)
     for late in run.late:

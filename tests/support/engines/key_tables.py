@@ -18,7 +18,7 @@ from tailrace.model.step.computation_state import KeysOutcome, KeysState, KeySta
 from tailrace.model.step.computation_step import onward, step
 from tests.support.cases.computations import Machine
 from tests.support.cases.strategies import epochs
-from tests.support.engines.spark_runs import arrow_bundle
+from tests.support.engines.spark_runs import arrow_bundle, comparable
 
 Said = Counter[tuple[Any, ...]]
 
@@ -82,7 +82,7 @@ def said_by_rows(machine: Machine, rows: pa.Table) -> Said:
                 counts = (row["taken"], row["timers_set"], row["timers_fired"], row["timers_dropped"])
                 said[kind, key, row["epoch"], row["gone"], *counts, row["returned"] if machine.loops else 0] += 1
             case kind if kind == PRODUCTION:
-                values = (row["said"], row["total"], row["due"])
+                values = (row["said"], row["total"], row["due"], comparable(row["parts"]))
                 said[kind, key, *place, row["source_partition"], row["event_time"], *values] += 1
             case kind if kind == FEEDBACK:
                 at, fed_back = row["event_time"], row["feedback"]
@@ -103,7 +103,8 @@ def said_by_outcome(machine: Machine, outcome: KeysOutcome, before: KeysState) -
     for one in outcome.productions:
         due = one.values["due"] and instant(one.values["due"])
         place = (one.epoch, one.place, computation_state.source_of(one.key))
-        said[PRODUCTION, one.key, *place, one.at, one.values["said"], one.values["total"], due] += 1
+        values = (one.values["said"], one.values["total"], due, comparable(one.values["parts"]))
+        said[PRODUCTION, one.key, *place, one.at, *values] += 1
     for back in outcome.state.in_flight:
         place = (back.epoch, back.place, back.out_of)
         said[FEEDBACK, back.key, *place, back.at, back.values["left"], back.values["price"]] += 1

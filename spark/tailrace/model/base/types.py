@@ -85,11 +85,12 @@ def is_type(name: object) -> bool:
     return bool(fields) and all(_FIELD.fullmatch(field) and is_type(type) for field, type in (fields or {}).items())
 
 
-def plain_faults(path: str, type: object) -> Iterator[Fault]:
-    """Yield a fault if a value is not the name of a plain type."""
-    if not is_plain(type):
-        remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
-        yield Fault(path, type, "a column type", remedy)
+def stored_faults(path: str, type: object) -> Iterator[Fault]:
+    """Yield a fault if a value is not the name of a type as tables store it (`stored_type`)."""
+    if not is_type(type) or stored_type(str(type)) != str(type).replace(" ", ""):
+        plain = "string, boolean, int, bigint, float, double, decimal(p,s), date, timestamp or binary"
+        expected = f"use {plain}, or array<T>, struct<a:T,b:T> of these; a map is array<struct<key:string,value:T>>"
+        yield Fault(path, type, "a column type", expected)
 
 
 def type_faults(path: str, type: object) -> Iterator[Fault]:

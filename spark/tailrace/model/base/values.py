@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from functools import cache, partial
 from math import isinf
+from struct import pack, unpack
 from typing import Any
 
-from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.types import decimal_parts, element_type, is_nested, struct_fields
 
 
 def of_value(value: Any, type: str) -> Any:
@@ -19,6 +20,8 @@ def of_value(value: Any, type: str) -> Any:
 
     >>> of_value(3, "decimal(4,2)"), of_value(True, "boolean")
     (Decimal('3.00'), True)
+    >>> of_value([{"n": 1}, None], "array<struct<n:int,word:string>>")
+    [{'n': 1, 'word': None}, None]
     """
     match type:
         case "string":
@@ -29,6 +32,10 @@ def of_value(value: Any, type: str) -> Any:
             return in_utc(value) if isinstance(value, datetime) else no_value()
         case "date":
             return value if isinstance(value, date) and not isinstance(value, datetime) else no_value()
+        case "binary":
+            return value if isinstance(value, bytes) else no_value()
+        case _ if is_nested(type):
+            return _nested(value, type)
     return no_value() if isinstance(value, bool | str) else fitted_number(value, type)
 
 
@@ -42,6 +49,16 @@ def fitter(type: str) -> Callable[[Any], Any]:
     ('a', None, 3)
     """
     return _text if type == "string" else partial(_other, type)
+
+
+def _nested(value: Any, type: str) -> Any:
+    """Convert a list or a struct to a column type; fields that a struct lacks are null, and others do not fit."""
+    if (element := element_type(type)) is not None:
+        return [fitter(element)(one) for one in (value if isinstance(value, list | tuple) else no_value())]
+    fields = struct_fields(type) or {}
+    if not isinstance(value, Mapping) or value.keys() - fields.keys():
+        no_value()
+    return {name: fitter(of)(value.get(name)) for name, of in fields.items()}
 
 
 def _text(given: Any) -> Any:
@@ -69,6 +86,8 @@ def fitted_number(value: Any, type: str) -> Any:
         return value
     if type == "double":
         return _double(value)
+    if type == "float":
+        return unpack("f", pack("f", _double(value)))[0]
     if isinstance(value, int) and type in _WHOLE:
         return value if value in _WHOLE[type] else no_value()
     exact = Decimal(value)

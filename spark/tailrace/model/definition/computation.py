@@ -26,7 +26,7 @@ from tailrace.model.base.errors import Fault, TailraceError, raise_faults, unkno
 from tailrace.model.base.names import RESERVED, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, moment, text, waits
-from tailrace.model.base.types import element_type, is_plain, plain_faults
+from tailrace.model.base.types import element_type, is_plain, stored_faults
 from tailrace.model.base.values import fitter, of_value
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import digest, of_log
@@ -586,7 +586,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
             yield reserved(path, name)
         if name in computation.key:
             yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
-        yield from plain_faults(path, type_)
+        yield from stored_faults(path, type_)
     yield from _loop_faults(computation)
     if not waits(computation.allowed_lateness):
         found = computation.allowed_lateness
@@ -624,7 +624,7 @@ def _loop_faults(computation: Computation) -> Iterable[Fault]:
         yield from name_faults(path, name)
         if name in computation.key or name == PANE_TIME:
             yield Fault(path, name, "a name that the key and the event time do not have", "rename it")
-        yield from plain_faults(path, type_)
+        yield from stored_faults(path, type_)
     if computation.loops and computation.ordered:
         remedy = "leave ordered out: what is fed back comes an epoch later, whatever its event time"
         yield Fault("ordered", True, "no order by event time where records are fed back", remedy)

@@ -16,7 +16,7 @@ from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import Fault, RecordError, TailraceError, failure, unknown_column
 from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
-from tailrace.model.base.types import plain_faults
+from tailrace.model.base.types import stored_faults
 from tailrace.model.base.values import of_value
 from tailrace.model.logs.log import PLACE, Log
 
@@ -371,7 +371,7 @@ def _gives_faults(
         yield Fault(f"{path}.{field}", {}, "the new columns with their types", 'write for example {"word": "string"}')
     for name, type_ in gives.items():
         yield from new_column_faults(f"{path}.{field}[{name!r}]", name, types)
-        yield from plain_faults(f"{path}.{field}[{name!r}]", type_)
+        yield from stored_faults(f"{path}.{field}[{name!r}]", type_)
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
