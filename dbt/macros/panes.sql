@@ -64,10 +64,13 @@ an old epoch, in a generation that may be lower than another's before it; and co
 any. A group is computed of all its panes, so it comes out as a full refresh has it. A group whose windows were all
 taken back stays, with `windows` zero; one that has no panes any more is removed by `forget_groups`.
 
-`groups` and `measures` map names to SQL over a pane's columns; a measure is a whole number, or a decimal. A measure
-that is a double is refused, as SQL's sums of doubles depend on their order.
+`groups` and `measures` map names to SQL over a pane's columns; a measure is a number. The sum of doubles is the exact
+total, rounded once, as a `Sum` is: SQL's own sums of doubles depend on their order. It is null if a double is 2^124 or
+more, or has binary digits below 2^-124.
 -#}
 {% macro fed_by_panes(pipeline, groups, measures) %}
+{%- set doubles = double_measures(pipeline, groups, measures) %}
+{%- set parts = ['top', 'whole', 'small', 'least', 'up', 'down', 'outside'] %}
 with changes as (
     {{ changes(pipeline, groups, measures) }}
 ),
@@ -84,21 +87,52 @@ changed as (
         on {% for name in groups %} marks.{{ name }} <=> held.{{ name }} {{ 'and' if not loop.last }} {% endfor %}
     where held._panes is null or held._panes <> marks._panes or held._mark <> marks._mark
     {%- endif %}
+),
+summed as (
+    select
+        {%- for name in groups %} changed.{{ name }}, {% endfor %}
+        cast(sum(sign) as bigint) as windows,
+        {%- for name in measures %}
+        {%- if name in doubles %}
+        {%- for limb in double_limbs('cast(changes.' ~ name ~ ' as double)') %}
+        sum(cast(sign * {{ limb }} as decimal(38, 0))) as {{ name }}__{{ parts[loop.index0] }},
+        {%- endfor %}
+        {%- else %}
+        coalesce(sum(sign * {{ name }}), 0) as {{ name }},
+        {%- endif %}
+        {%- endfor %}
+        max(changed._panes) as _panes,
+        max(changed._mark) as _mark
+    from changed
+    join changes
+        on {% for name in groups %} changed.{{ name }} <=> changes.{{ name }} {{ 'and' if not loop.last }} {% endfor %}
+    group by {% for name in groups %} changed.{{ name }}{{ ', ' if not loop.last }}{% endfor %}
 )
 select
-    {%- for name in groups %} changed.{{ name }}, {% endfor %}
-    cast(sum(sign) as bigint) as windows,
-    {%- for name in measures %} 
-    case when typeof(sum(sign * {{ name }})) in ('double', 'float') then raise_error(
-        'fed_by_panes: {{ name }} is a double, whose sum depends on the order of panes: '
-        || 'write it for example as cast(... as decimal(38, 6))'
-    ) else coalesce(sum(sign * {{ name }}), 0) end as {{ name }}, {% endfor %}
-    max(changed._panes) as _panes,
-    max(changed._mark) as _mark
-from changed
-join changes
-    on {% for name in groups %} changed.{{ name }} <=> changes.{{ name }} {{ 'and' if not loop.last }} {% endfor %}
-group by {% for name in groups %} changed.{{ name }}{{ ', ' if not loop.last }}{% endfor %}
+    {%- for name in groups %} {{ name }}, {% endfor %}
+    windows,
+    {%- for name in measures %}
+    {%- if name in doubles %}
+    if({{ name }}__outside = 0, {{ double_of_limbs(name) }}, cast(null as double)) as {{ name }},
+    {%- else %}
+    {{ name }},
+    {%- endif %}
+    {%- endfor %}
+    _panes,
+    _mark
+from summed
+{% endmacro %}
+
+{#- The names of the measures that are doubles, whose sums in SQL would depend on the order of the panes. -#}
+{% macro double_measures(pipeline, groups, measures) %}
+    {%- set found = [] %}
+    {%- if execute %}
+        {%- set query = 'describe query with changes as (' ~ changes(pipeline, groups, measures) ~ ') select * from changes' %}
+        {%- for row in run_query(query).rows if row[0] in measures and row[1] in ('double', 'float') %}
+            {%- do found.append(row[0]) %}
+        {%- endfor %}
+    {%- endif %}
+    {%- do return(found) %}
 {% endmacro %}
 
 {#- For a post-hook: removes the groups that have no panes any more, as after another generation or a restore. -#}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ import pytest
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import moment
+from tailrace.model.combiners.basic import ENDLESS, LIMBS
 from tailrace.settings import Settings
+from tailrace.sql.double_limbs import limbs, real_of_limbs
 from tests.support.depth import deep
 from tests.support.processes.shell import shell
 from tests.support.services.thrift import thrift
@@ -33,6 +38,18 @@ from pipelines import flights
 log = replace(flights.flights, columns=dict(flights.flights.columns) | {"tail": "string"})
 hourly_departures = replace(flights.hourly_departures, log=log)
 """
+MEANS = """
+{%- set groups = {'origin': 'origin', 'day': 'cast(window_start as date)'} -%}
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['origin', 'day']) }}
+{{ fed_by_panes('hourly_departures', groups, {'flights': 'flights', 'means': 'mean_delay'}) }}
+"""
+
+
+def test_M7_the_macros_for_doubles_have_the_sql_of_tailrace() -> None:
+    text = (ROOT / "dbt" / "macros" / "doubles.sql").read_text()
+    assert re.findall(r'^ +"(.*)",?$', text, re.MULTILINE) == list(limbs("_value_"))
+    (total,) = re.findall(r'return\("(.*)" \|', text)
+    assert total == real_of_limbs(*(f"_name___{name}" for name in (*LIMBS, *ENDLESS)))
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_path: Path, case: Case) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
+    (tmp_path / "dbt" / "models" / "marts" / "daily_means.sql").write_text(MEANS)
     first, last = date(2013, 3, 7), date(2013, 3, 10)
     write_files(load(first, last), tmp_path / "all", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
     files = sorted((tmp_path / "all").iterdir())
@@ -92,8 +110,15 @@ def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_pat
     assert "changed" in changed
     case.build()
     incremental = {
-        mart: case.rows(mart) for mart in ("daily_departures", "restatements", "restated_hours", "late_by_day")
+        mart: case.rows(mart)
+        for mart in ("daily_departures", "daily_means", "restatements", "restated_hours", "late_by_day")
     }
+    answers = Lake(Settings(warehouse=tmp_path / "build" / "lake")).table("hourly_departures").scan().to_arrow()
+    by_group = defaultdict[tuple[str, date], list[float]](list)
+    for row in answers.to_pylist():
+        by_group[row["origin"], row["window_start"].date()].append(row["mean_delay"] or 0.0)
+    means = {(row["origin"], row["day"]): row["means"] for row in incremental["daily_means"]}
+    assert means == {group: fsum(values) for group, values in by_group.items()}, "a sum of doubles is rounded once"
     assert incremental["daily_departures"] != streamed, "the backfill's panes came in, retractions and all"
     assert any(row["why"] == "backfill: storm" for row in incremental["restatements"])
     of_storm = [row for row in incremental["restated_hours"] if row["backfilled"]]
