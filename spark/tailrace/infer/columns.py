@@ -28,11 +28,12 @@ NOISY = "decimal with the noise of doubles"
 
 @dataclass(frozen=True)
 class Given:
-    """What is known about a place before its values are looked at: the type, the form of instants, and a remark."""
+    """What is known about a place before its values are looked at: type, form, remark and places."""
 
     type: str
     form: str | None = None
     note: str = ""
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,7 +67,7 @@ def columns_of(root: Observed, opened: Collection[Path], given: Mapping[Path, Gi
     kept = {place for place, _ in places if len(place) == 1 and snake(place[0]) == place[0]}
     taken |= {place[0] for place in kept}
     for place, seen in places:
-        name = place[0] if place in kept else _unique(snake("_".join(place)), taken)
+        name = place[0] if place in kept else unique(snake("_".join(place)), taken)
         column = Column(name, place, seen)
         decided = given.get(place)
         if decided is None:
@@ -76,6 +77,7 @@ def columns_of(root: Observed, opened: Collection[Path], given: Mapping[Path, Gi
             column.type = decided.type
             column.notes += [decided.note] if decided.note else []
             column.forms |= {name: decided.form} if decided.form else {}
+            column.places |= {f"{name}{path}": place for path, place in decided.places.items()}
         made.append(column)
     return made
 
@@ -149,7 +151,7 @@ class _Decision:
         taken = {one for one in seen.fields if snake(one) == one}
         types = {}
         for one, inner in seen.fields.items():
-            own = one if snake(one) == one else _unique(snake(one), taken)
+            own = one if snake(one) == one else unique(snake(one), taken)
             if own != one:
                 self.column.places[f"{path}.{own}"] = place_text((one,))
             types[own] = self.known(self.type(inner, f"{path}.{own}", one), f"{path}.{own}")
@@ -239,7 +241,8 @@ def place_text(place: Path) -> str:
     return ".".join(one if _PLAIN.fullmatch(one) else f"`{one.replace('`', '``')}`" for one in place)
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def unique(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken, and take it."""
     made, number = name, 1
     while made in taken:
         number += 1

@@ -58,6 +58,9 @@ def _log(made: Inferred) -> Iterator[str]:
     yield from _mapping("fields", made.fields)
     yield from _mapping("instants", made.instants)
     yield from _mapping("rounding", made.rounding)
+    if made.sample.local:
+        yield from comment("Some times in the files have no zone.", 4)
+        yield '    zone="UTC",'
     yield from _times(made)
     yield from _identity(made)
     if made.rest is not None:

@@ -73,6 +73,7 @@ class Inferred:
             fields=self.fields,
             instants=self.instants or None,
             rounding=self.rounding or None,
+            zone="UTC" if self.sample.local else None,
             event_time=self.event.path,
             required=tuple(self.required),
             rest=self.rest,
@@ -108,7 +109,7 @@ def infer(sample: Sample, name: str | None = None) -> Inferred:
         root.add(record)
     log = log_name(name or sample.name)
     unsure = "json" if sample.format == "json" else "string"
-    given: dict[Path, Given] = {(name,): Given(type) for name, type in sample.types.items()}
+    given: dict[Path, Given] = {(name,): one for name, one in sample.types.items() if _is_certain(root, name, one)}
     while True:
         made = _inferred(sample, log, root, given, unsure)
         misfits = _misfits(made)
@@ -116,6 +117,11 @@ def infer(sample: Sample, name: str | None = None) -> Inferred:
             return made
         for column in misfits:
             given[column.place] = Given(unsure, note="has values that no other type takes")
+
+
+def _is_certain(root: Observed, name: str, given: Given) -> bool:
+    """Return True if the type in the file is used; values of other types may be instants or amounts of money."""
+    return given.type not in ("int", "bigint", "string", "double") or not root.fields[name].values
 
 
 def _inferred(sample: Sample, log: str, root: Observed, given: dict[Path, Given], unsure: str) -> Inferred:

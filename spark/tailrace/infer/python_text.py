@@ -47,9 +47,9 @@ def literal(text: str, indent: int, before: int) -> Iterator[str]:
     if before + width(whole) + 1 <= WIDTH:
         yield whole
         return
-    room = WIDTH - indent - 4 - 4
     yield "("
-    for part in _cut(text, room):
+    # A formatter joins parts that fit one line together.
+    for part in [text] if indent + 4 + width(whole) <= WIDTH else _cut(text, WIDTH - indent - 8):
         yield f"{' ' * (indent + 4)}{quoted(part)}"
     yield f"{' ' * indent})"
 

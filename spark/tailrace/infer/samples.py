@@ -14,10 +14,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tailrace.infer.columns import Given, place_text, unique
+from tailrace.infer.observations import LONGEST_NAME
+from tailrace.infer.words import snake
 from tailrace.ingest.column_types import parquet_type
 from tailrace.ingest.compressed_text import Text, compression, open_text
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.types import is_plain
+from tailrace.model.base.types import is_type, struct_type
 from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.json_records import AROUND, Number
 
@@ -45,9 +48,10 @@ class Sample:
     """The sampled records of a source.
 
     A record has the values of JSON, and its numbers are `Number`. `parts` are the numbers of records of each file or
-    partition, in order. `raw` are the lines of JSON records, or of a CSV file with its header. `arrivals` are the times
-    at which messages arrived, in microseconds. `types` are the declared types that the columns of Parquet files have,
-    and `left_out` are the columns that have no such type. `whole` says that the sample is all of the source.
+    partition, in order. `raw` are the lines of JSON records, or of a CSV file with its header. `arrivals` are the
+    times at which messages arrived, in microseconds. `types` are the declared types that the columns of Parquet files
+    have, `left_out` are the columns that have no such type, and `local` says whether some have times without a zone.
+    `whole` says that the sample is all of the source.
     """
 
     format: str
@@ -59,7 +63,8 @@ class Sample:
     arrivals: list[int] = field(default_factory=list)
     unread: int = 0
     whole: bool = True
-    types: dict[str, str] = field(default_factory=dict)
+    types: dict[str, Given] = field(default_factory=dict)
+    local: bool = False
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add_line(self, raw: bytes) -> bool:
@@ -215,15 +220,17 @@ def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
     try:
         with pq.ParquetFile(file) as opened:
             for one in opened.schema_arrow:
-                found = parquet_type(one.type)
-                if is_plain(found):
-                    sample.types.setdefault(one.name, found)
+                places = dict[str, str]()
+                found = _declared(one.type, "", places)
+                if found is None:
+                    sample.left_out.setdefault(one.name, str(one.type)[:100])
                 else:
-                    sample.left_out.setdefault(one.name, found)
+                    sample.types.setdefault(one.name, Given(found, places=places))
+                    sample.local |= _has_local_times(one.type)
             before = len(sample.records)
             for batch in opened.iter_batches(min(most, 1000), columns=list(sample.types)):
                 rows = batch.slice(0, most - (len(sample.records) - before)).to_pylist()
-                sample.records += [{name: _as_json(value) for name, value in row.items()} for row in rows]
+                sample.records += [_as_json(row) for row in rows]
                 if len(sample.records) - before == most:
                     break
             return bool(len(sample.records) - before == opened.metadata.num_rows)
@@ -231,11 +238,47 @@ def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
         raise SampleError(f"{file} cannot be read as parquet: {error}") from error
 
 
+def _declared(type: Any, path: str, places: dict[str, str]) -> str | None:
+    """Return the declared type for a type of Arrow, or None if there is none; note the places of fields in structs."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(type):
+        fields, taken = dict[str, str](), {one.name for one in type if snake(one.name) == one.name}
+        for one in type:
+            own = one.name if one.name in taken else unique(snake(one.name), taken)
+            inner = _declared(one.type, f"{path}.{own}", places)
+            if inner is None or not one.name or len(one.name) > LONGEST_NAME:
+                return None
+            if own != one.name:
+                places[f"{path}.{own}"] = place_text((one.name,))
+            fields[own] = inner
+        return struct_type(fields) if fields else None
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        inner = _declared(type.value_type, path, places)
+        return None if inner is None else f"array<{inner}>"
+    if pa.types.is_map(type):
+        inner = _declared(type.item_type, path, places) if pa.types.is_string(type.key_type) else None
+        return None if inner is None else f"map<string,{inner}>"
+    found = "timestamp" if pa.types.is_timestamp(type) else parquet_type(type)
+    return found if is_type(found) else None
+
+
+def _has_local_times(type: Any) -> bool:
+    import pyarrow as pa
+
+    inner = any(_has_local_times(type.field(number).type) for number in range(type.num_fields))
+    return inner or (pa.types.is_timestamp(type) and type.tz is None)
+
+
 def _as_json(value: Any) -> Any:
     """Convert a value of a Parquet file to a value that a record in JSON has."""
     match value:
         case bool() | str() | None:
             return value
+        case dict():
+            return {name: _as_json(one) for name, one in value.items()}
+        case list():
+            return [_as_json(one) for one in value]
         case int() | Decimal():
             return Number(value)
         case float():

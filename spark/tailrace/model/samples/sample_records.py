@@ -13,8 +13,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length
-from tailrace.model.base.values import of_value
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.logs.csv_records import csv_records
 from tailrace.model.logs.json_records import AROUND, JsonRecords, Values, as_record
 from tailrace.model.logs.log import Log
@@ -75,11 +74,6 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 def from_csv(log: Log, lines: Iterable[bytes]) -> Sample:
     """Read records from lines of CSV, as the log's options of CSV describe them."""
     return from_values(log, csv_records(log, lines))
-
-
-def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
-    """Read records from rows whose values are already Python objects, such as the rows of a Parquet file."""
-    return _sample(log, enumerate(rows, 1), of_value)
 
 
 def epochs(
@@ -180,44 +174,3 @@ def from_values(log: Log, rows: Iterable[tuple[int, Values | str]]) -> Sample:
         else:
             records.append(as_record(log, read))
     return Sample(records, rejected)
-
-
-def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any]]], reads: Any) -> Sample:
-    records, rejected = list[Record](), list[RejectedRow]()
-    for line, row in rows:
-        made = _record(log, row, reads)
-        if isinstance(made, str):
-            rejected.append(RejectedRow(line, made))
-        else:
-            records.append(made)
-    return Sample(records, rejected)
-
-
-def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | str:
-    """Return the record for a row, or the reason why the row is rejected."""
-    extra = [name for name in row if name not in log.columns]
-    if extra and log.unknown == "reject":
-        return f"unknown column {', '.join(map(repr, extra))}: declare it in the log's columns"
-    record = dict.fromkeys(log.columns)
-    for name, type in log.columns.items():
-        value = row.get(name)
-        if value is not None:
-            try:
-                record[name] = reads(value, type)
-            except (ValueError, TypeError, ArithmeticError):
-                return f"{name} = {value!r}: expected {type}"
-    for name, reason in log.never_missing.items():
-        if record[name] is None:
-            return reason
-    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
-        at: Any = record[column] if column else None
-        if column and at is None:
-            return f"the {role} {column} is missing"
-        if column and not log.earliest <= at < log.latest:
-            return f"the {role} {column} = {at.isoformat()} lies outside [{log.earliest}, {log.latest})"
-    # The arrival time of a row in a sample is unknown, unless a column contains the arrival time.
-    event, arrival = (record[name] if name else None for name in (log.event_time, log.arrival_time))
-    if log.bound_ahead is not None and arrival is not None and event - arrival > log.bound_ahead:
-        by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
-        return f"the event time {log.event_time} = {event} is more than {by} after its arrival at {arrival}"
-    return record

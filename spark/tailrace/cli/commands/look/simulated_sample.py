@@ -11,6 +11,7 @@ from typing import Any
 
 from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import LoadError
+from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Sample
@@ -84,9 +85,7 @@ def _read_file(log: Log, path: Path) -> Sample:
     kind = path.suffix.lower()
     try:
         if kind == ".parquet":
-            import pyarrow.parquet as pq
-
-            return sample_records.from_rows(log, pq.read_table(path).to_pylist())
+            return _read_parquet(log, path)
         if kind == ".avro":
             return _read_avro(log, path)
         if kind not in _SUFFIXES:
@@ -107,10 +106,33 @@ def _read_avro(log: Log, path: Path) -> Sample:
     import pyarrow as pa
 
     from tailrace.ingest.avro_files import AvroFile, AvroRows
-    from tailrace.ingest.plain_columns import as_numbers
 
     with pa.OSFile(str(path)) as file:
-        read = pa.concat_tables(AvroRows(log, AvroFile(file)).read(str(path), 0))
+        return _of_table(log, pa.concat_tables(AvroRows(log, AvroFile(file)).read(str(path), 0)))
+
+
+def _read_parquet(log: Log, path: Path) -> Sample:
+    """Read a file of Parquet, as a stream does. When the records arrived is not known."""
+    import pyarrow as pa
+
+    from tailrace.ingest.column_slices import open_parquet
+    from tailrace.ingest.parquet_reader import ParquetColumns
+    from tailrace.ingest.plain_columns import schema_of
+
+    with open_parquet(str(path)) as file:
+        columns = ParquetColumns.of(log, file)
+        if columns.twice:
+            raise LoadError(f"{path}: {columns.unlike}")
+        parts = columns.reader().read(file.read(), str(path), 0, END_OF_TIME)
+        return _of_table(log, pa.concat_tables([schema_of(log).empty_table(), *parts]))
+
+
+def _of_table(log: Log, read: Any) -> Sample:
+    """Build a sample from a table of records, valid and rejected ones (`plain_columns.schema_of`)."""
+    import pyarrow as pa
+
+    from tailrace.ingest.plain_columns import as_numbers
+
     rows = pa.table({name: as_numbers(read[name]) for name in log.columns}).to_pylist()
     given = zip(rows, read["_error"].to_pylist(), strict=True)
     return sample_records.from_values(log, ((place, reason or row) for place, (row, reason) in enumerate(given, 1)))
