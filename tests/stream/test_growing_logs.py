@@ -100,6 +100,14 @@ def test_definitions_of_two_widths_share_a_log_and_those_that_contradict_each_ot
     assert (dict(placed.fields), placed.required) == ({"tip": "fare.tip"}, ("tip",))
     with pytest.raises(StreamError, match=r"narrow and other .* rides .* cents is bigint in narrow, int in other"):
         landed_logs([NARROW, replace(NARROW, name="other", log=typed(cents="int"))])
+    seconds = {"day": "seconds"}
+    (timed,) = landed_logs(
+        [replace(NARROW, log=replace(RIDES, instants=seconds)), replace(TIPS, log=replace(WIDE, instants=seconds))]
+    )
+    assert timed.instants == seconds
+    by_all, by_one = replace(RIDES, instants="seconds"), replace(WIDE, instants=seconds)
+    with pytest.raises(StreamError, match=r"instants is 'seconds' in narrow, .*'day': 'seconds'.* in tips"):
+        landed_logs([replace(NARROW, log=by_all), replace(TIPS, log=by_one)])
     with pytest.raises(StreamError, match=r"required is .* in narrow, .* in other"):
         landed_logs([NARROW, replace(NARROW, name="other", log=replace(RIDES, required=("cents",)))])
 

@@ -78,7 +78,7 @@ def _differences(reader: str, one: Log, other_reader: str, other: Log) -> Iterat
             yield f"{name} is {one.declared[name]} in {reader}, {other.declared[name]} in {other_reader}"
     for field in fields(one):
         own, theirs = getattr(one, field.name), getattr(other, field.name)
-        if field.name in _OF_COLUMNS and (isinstance(own, Mapping) or isinstance(theirs, Mapping)):
+        if field.name in _OF_COLUMNS and not isinstance(own, str) and not isinstance(theirs, str):
             own, theirs = ({n: v for n, v in _of_columns(of, field.name).items() if column_of(n) in shared}
                            for of in (one, other))  # fmt: skip
         elif field.name == "required":
