@@ -251,6 +251,13 @@ def as_csv(folder: Path) -> Path:
     return folder / "sales.csv"
 
 
+def as_odd_csv(folder: Path) -> Path:
+    """A file with semicolons, and with names that are no names of columns."""
+    text = as_csv(folder).read_text().replace(",", ";").replace("price", "Unit price").replace("shop", "Shop", 1)
+    (folder / "sales.csv").write_text(text)
+    return folder / "sales.csv"
+
+
 def as_parquet(folder: Path) -> Path:
     types = {"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "shop": pa.string(), "price": pa.decimal128(8, 2)}
     table = pa.Table.from_pylist(list(FLAT), pa.schema({**types, "paid": pa.bool_()}))
@@ -284,7 +291,13 @@ def test_nested_columns_of_parquet_have_their_types_and_places(tmp_path: Path) -
     assert (dict(log.fields), log.zone) == ({"shop": "Shop", "items.unit_price": "unitPrice"}, "UTC")
 
 
-WRITERS = {"json": as_json, "csv": as_csv, "parquet": as_parquet, "nested parquet": as_nested_parquet}
+WRITERS = {
+    "json": as_json,
+    "csv": as_csv,
+    "odd csv": as_odd_csv,
+    "parquet": as_parquet,
+    "nested parquet": as_nested_parquet,
+}
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS.keys())

@@ -9,6 +9,7 @@ from tailrace.infer.inference import Inferred
 from tailrace.infer.python_text import WIDTH, comment, literal, quoted, width
 from tailrace.infer.roles import Leaf, rounded_up
 from tailrace.model.base.time import length
+from tailrace.model.logs.csv_options import RFC_4180
 from tailrace.model.logs.log import ELEMENTS
 
 _NAMED = 20
@@ -25,7 +26,7 @@ def definition_text(made: Inferred) -> str:
 
 def _imports(body: Sequence[str]) -> list[str]:
     code = "\n".join(line for line in body if not line.lstrip().startswith("#"))
-    names = ["AfterCount", "AfterWatermark", "Col", "Count", "Derive", "Fixed", "Log", "Pipeline", "Sum"]
+    names = ["AfterCount", "AfterWatermark", "Col", "Count", "Csv", "Derive", "Fixed", "Log", "Pipeline", "Sum"]
     units = ["days", "hours", "minutes", "seconds"]
     used = [one for one in (*names, *units) if f"{one}(" in code]
     line = f"from tailrace import {', '.join(used)}"
@@ -68,6 +69,8 @@ def _log(made: Inferred) -> Iterator[str]:
         yield f'    rest="{made.rest}",'
     if made.ignores:
         yield '    unknown="ignore",'
+    if made.sample.delimiter != RFC_4180.delimiter:
+        yield f"    csv=Csv(delimiter={quoted(made.sample.delimiter)}),"
     if made.elements != ELEMENTS:
         yield f"    elements={made.elements:_},"
     yield ")"

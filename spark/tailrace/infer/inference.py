@@ -14,6 +14,7 @@ from tailrace.infer.observations import Observed
 from tailrace.infer.roles import Lateness, Leaf
 from tailrace.infer.samples import Sample, SampleError
 from tailrace.infer.words import snake
+from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.json_records import JsonRecords
 from tailrace.model.logs.log import ELEMENTS, Log
 from tailrace.model.logs.shapes import Path
@@ -65,6 +66,8 @@ class Inferred:
             options["arrival_time"] = self.arrival.path
         if self.ids is not None:
             options["record_id"] = self.ids.path
+        if self.sample.delimiter != RFC_4180.delimiter:
+            options["csv"] = Csv(delimiter=self.sample.delimiter)
         if self.ignores:
             options["unknown"] = "ignore"
         return Log(

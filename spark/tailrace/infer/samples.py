@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
@@ -65,6 +66,7 @@ class Sample:
     whole: bool = True
     types: dict[str, Given] = field(default_factory=dict)
     local: bool = False
+    delimiter: str = ","
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add_line(self, raw: bytes) -> bool:
@@ -188,8 +190,10 @@ def _object(raw: bytes) -> Mapping[str, Any] | None:
 
 
 def _read_csv(sample: Sample, file: Path, most: int) -> bool:
-    lines = (line.decode() for line in _lines(file))
-    rows = csv.reader((f"{line.removeprefix(_MARK)}\n" for line in lines), strict=True)
+    lines = (line.decode().removeprefix(_MARK) for line in _lines(file))
+    first = next(lines, "")
+    sample.delimiter = max(_DELIMITERS, key=first.count)
+    rows = csv.reader((f"{line}\n" for line in chain([first], lines)), strict=True, delimiter=sample.delimiter)
     header = [name.strip() for name in next(rows, [])]
     found = 0
     for row in rows:
@@ -292,6 +296,7 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
+_DELIMITERS = (",", ";", "\t", "|")
 _BLANK = AROUND.encode()
 _MARK = codecs.BOM_UTF8.decode()
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant)
