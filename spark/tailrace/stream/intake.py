@@ -234,11 +234,10 @@ class Intake:
         return self._by_spark(portion)
 
     def _by_spark(self, portion: Portion) -> Bundle:
-        frame, source = self._frame(portion), self.source
+        frame = self._frame(portion)
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
-        once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
-        records = frame if once else frame.persist()
+        records = frame.persist()
         try:
             entries = self._advanced(portion, records)
         except BaseException:
