@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from datetime import datetime, timedelta
@@ -105,6 +106,19 @@ def test_json_csv_and_parquet_say_the_same(definition: Path, sample: Path, tmp_p
     expected = simulated(definition, sample)
     assert simulated(definition, text) == expected
     assert simulated(definition, tmp_path / "sales.parquet") == expected
+
+
+def test_a_sample_may_be_compressed_an_array_or_in_folders_with_values(definition: Path, tmp_path: Path) -> None:
+    text = definition.read_text().replace('event_time="at"', 'event_time="at", folders="shop"')
+    definition.write_text(text.replace('key="shop"', "key=()"))
+    rows = [{name: value for name, value in row.items() if name not in ("shop", "price")} for row in ROWS]
+    for shop, part, pack in (("a", rows[:2], gzip.compress), ("b%2F", rows[2:], bytes)):
+        folder = tmp_path / "in" / f"shop={shop}"
+        folder.mkdir(parents=True)
+        (folder / ("x.json" if pack is bytes else "x.json.gz")).write_bytes(pack(json.dumps(part, indent=1).encode()))
+    (tmp_path / "in" / "shop=a" / ".hidden").write_text("{}")
+    found = simulated(definition, tmp_path / "in")
+    assert (found["records"], found["rejected"]) == (4, [])
 
 
 def test_X6_every_line_is_a_record_or_rejected_with_its_reason(definition: Path, tmp_path: Path) -> None:

@@ -29,6 +29,15 @@ class BlankLines:
         self._seen.append(seen)
         return seen.rows.where(f"NOT ({blank})")
 
+    def counted(self, records: DataFrame, column: str) -> DataFrame:
+        """Drop the rows of a frame that have a number of blank lines in a column, and drop the column.
+
+        Spark adds up the numbers when it first computes the returned frame.
+        """
+        seen = ObservedCounts(records, F.coalesce(F.sum(column), F.lit(0)).alias("blank"))
+        self._seen.append(seen)
+        return seen.rows.where(F.col(column).isNull()).drop(column)
+
     @property
     def total(self) -> int:
         """The number of blank lines.

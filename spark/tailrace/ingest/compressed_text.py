@@ -6,7 +6,7 @@ A small compressed file may contain a huge number of lines, or a line that does 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
@@ -22,10 +22,84 @@ _EXPANSION = {"gz": 1_032, "deflate": 1_032, "bz2": 1_200_000, "zst": 40_000, "s
 """The maximum number of bytes of text per byte of a compressed file, for each extension of a file's name."""
 
 
+HADOOPS = "lz4"
+"""The extension of the compressed files that only Hadoop can decompress."""
+
+
 class Text(Protocol):
     """A reader that returns a text in parts."""
 
     def read(self, size: int) -> bytes: ...
+
+
+class _KeptOpen:
+    """An open file that a stream of Arrow reads, but does not close when the stream is deleted."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self.read = file.read
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Leave the file open."""
+
+
+class _Snappy:
+    """A reader for the text of a file that Hadoop has compressed with Snappy.
+
+    Such a file has blocks. A block begins with the length of its text, and has compressed parts, each of which begins
+    with its compressed length; lengths are numbers of four bytes.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._rest, self._left = file, 0, b""
+
+    def read(self, size: int) -> bytes:
+        while not self._left:
+            if self._rest <= 0:
+                length = bytes(self._file.read(4))
+                if not length:
+                    return b""
+                self._rest = int.from_bytes(length, "big")
+                if len(length) < 4 or self._rest > _LARGEST_BLOCK:
+                    raise OSError("a block's length is damaged")
+                continue
+            packed = bytes(self._file.read(self._number()))
+            text, uncompressed = b"", _varint(packed)
+            if uncompressed <= self._rest:
+                text = pa.Codec("snappy").decompress(packed, decompressed_size=uncompressed, asbytes=True)
+            if not text:
+                raise OSError("a block is damaged")
+            self._rest -= len(text)
+            self._left = text
+        part, self._left = self._left[:size], self._left[size:]
+        return part
+
+    def _number(self) -> int:
+        length = bytes(self._file.read(4))
+        if len(length) < 4:
+            raise OSError("the file is cut off")
+        return min(int.from_bytes(length, "big"), _LARGEST_BLOCK)
+
+
+def _varint(packed: bytes) -> int:
+    """Return the length of the text of a part that is compressed with Snappy, with which the part begins."""
+    number = 0
+    for place, one in enumerate(packed[:5]):
+        number |= (one & 127) << (7 * place)
+        if one < 128:
+            return number
+    raise OSError("a part's length is damaged")
+
+
+_LARGEST_BLOCK = 64 * 2**20
+"""The maximum length of a block in bytes; Hadoop's blocks have 256 kB."""
 
 
 class _Deflated:
@@ -42,9 +116,14 @@ class _Deflated:
             except zlib.error as error:
                 raise OSError(str(error)) from error
             self._left = self._inflate.unconsumed_tail
-            if text or not given:
+            if not given and not text:
+                raise OSError("the file is cut off")
+            if text:
                 return text
         return b""
+
+
+_OWN: Mapping[str, Callable[[Any], Text]] = {"deflate": _Deflated, "snappy": _Snappy}
 
 
 def compression(path: str) -> str:
@@ -73,11 +152,28 @@ def open_text(path: str, file: Any) -> Text | None:
     """
     codec = compression(path)
     if codec in _ARROW:
-        opened: Text = pa.CompressedInputStream(file, _ARROW[codec])
+        opened: Text = pa.CompressedInputStream(_KeptOpen(file), _ARROW[codec])
         return opened
-    if codec == "deflate":
-        return _Deflated(file)
+    if codec in _OWN:
+        return _OWN[codec](file)
     return None if codec else cast(Text, file)
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a text, which is given in parts, without their line ends."""
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def read_through(path: str, file: Any) -> None:
+    """Read the whole text of an open file; raises `OSError` or one of Arrow's errors if the file is damaged."""
+    text = open_text(path, file)
+    while text is not None and text.read(AT_ONCE):
+        pass
 
 
 def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ in this process and on Spark's executors alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -33,7 +32,8 @@ from tailrace.ingest.line_reader import (
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.csv_records import SPACE, CsvRecords, as_json, cell_value
+from tailrace.model.logs.csv_records import CsvRecords, as_json
+from tailrace.model.logs.json_records import SPACE, cell_value
 from tailrace.model.logs.log import UNITS, Log
 from tailrace.model.logs.shapes import Plain, Shape
 
@@ -44,15 +44,15 @@ TOGETHER = 16_000
 class CsvReader(LineReader):
     """The reader of a log's CSV lines below one header; `CsvRecords` has the same arguments."""
 
-    def __init__(self, log: Log, header: bytes | None = None, placed: Collection[str] = ()) -> None:
-        records = CsvRecords(log, header, placed)
+    def __init__(self, log: Log, header: bytes | None = None) -> None:
+        records = CsvRecords(log, header)
         super().__init__(log, records, records.values)
         self.lines, self.csv = records, log.csv
         special = [self.csv.delimiter, self.csv.quote or "", self.csv.escape or ""]
         self._by_arrow = not records.unlike and all(one.isascii() for one in special)
         self._quoted_well = _quoted_well(self.csv.quote, self.csv.delimiter)
         # In these cases, a blank line or the header may look like a record.
-        alone = len(records.names) == 1 or self.csv.delimiter in " \t" or log.event_time in placed
+        alone = len(records.names) == 1 or self.csv.delimiter in " \t" or log.event_time in log.folders
         self._looks_at_all = alone and self._by_arrow
 
     def read(self, batch: pa.RecordBatch, blank: BlankCount | None = None) -> pa.Table:
@@ -145,6 +145,7 @@ class CsvReader(LineReader):
             columns.setdefault(name, pa.nulls(len(rows), self.schema.field(name).type))
         if self.log.rest is not None:
             columns[self.log.rest] = self._rest(read)
+        self.add_folders(columns, lines.column("_source"), doubt.misfits)
         table = self.table(columns, lines)
         unsure = doubt.misfits | ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)), rows[~unsure]) if unsure.any() else (table, rows)
@@ -237,15 +238,14 @@ class CsvReader(LineReader):
         return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def csv_reader(log: Log, header: bytes | None, placed: frozenset[str] = frozenset()) -> CsvReader:
+def csv_reader(log: Log, header: bytes | None) -> CsvReader:
     """Return the reader of a log's lines below a header. A few readers are kept with the log."""
-    kept: dict[Any, CsvReader] = log.__dict__.setdefault(_READERS, {})
-    key = header, placed
-    if key not in kept:
+    kept: dict[bytes | None, CsvReader] = log.__dict__.setdefault(_READERS, {})
+    if header not in kept:
         if len(kept) >= _KEPT:
             kept.clear()
-        kept[key] = CsvReader(log, header, placed)
-    return kept[key]
+        kept[header] = CsvReader(log, header)
+    return kept[header]
 
 
 def header_line(lines: pa.Array) -> bytes:

@@ -196,6 +196,7 @@ class JsonReader(LineReader):
             unsure |= _no_numbers(lines.column(0))
         if self._some is not None:
             columns |= self._read_some(self._some, lines.column(0), unsure)
+        self.add_folders(columns, lines.column("_source"), unsure)
         table = self.table(columns, lines)
         if self._times:
             unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -301,7 +302,7 @@ def _spelled_decimals(log: Log) -> str | None:
     if not names:
         return None
     escaped = r"\\u00[2-7]" if all(name.isascii() for name in names) else r"\\u"
-    return f'(?:{"|".join(_exactly(name) for name in sorted(names))})"[ \t]*:[ \t]*(?:\\[[^\\]]*)?"|{escaped}'
+    return f'(?:{"|".join(_exactly(name) for name in sorted(names))})"[ \t\r\n]*:[ \t\r\n]*(?:\\[[^\\]]*)?"|{escaped}'
 
 
 def _decimal_names(branch: Branch) -> Iterator[str]:
@@ -330,7 +331,7 @@ def _no_numbers(raw: pa.BinaryArray) -> Mask:
     capitals = np.flatnonzero((text == _NAN) | (text == _INFINITE))
     if not _BEFORE_NUMBER[text[capitals - 1]].any():
         return np.zeros(len(raw), np.bool_)
-    return matches(raw, r"[:,\[][ \t\r]*-?(?:NaN|Inf)")
+    return matches(raw, r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)")
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

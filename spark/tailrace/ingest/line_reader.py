@@ -49,7 +49,7 @@ class BlankCount(Protocol):
 class Records(Protocol):
     """The model's reader of single records."""
 
-    def read(self, raw: bytes, arrival: int | None = None) -> Values | str: ...
+    def read(self, raw: bytes, arrival: int | None = None, source: str = "") -> Values | str: ...
 
 
 @dataclass
@@ -89,7 +89,9 @@ class LineReader(ABC):
         lines = some_rows(batch, rows)
         known = self.log.arrival_time is not None
         arrivals = [None] * len(rows) if known else lines.column("_arrival").cast(pa.int64()).to_pylist()
-        read = [self.records.read(raw.as_py(), at) for raw, at in zip(lines.column(0), arrivals, strict=True)]
+        sources = lines.column("_source").to_pylist() if self.log.folders else [""] * len(rows)
+        given = zip(lines.column(0), arrivals, sources, strict=True)
+        read = [self.records.read(raw.as_py(), at, source) for raw, at, source in given]
         errors = [one if isinstance(one, str) else None for one in read]
         values = [{} if isinstance(one, str) else one for one in read]
         columns: dict[str, pa.Array] = {
@@ -99,6 +101,22 @@ class LineReader(ABC):
         bad = columns["_error"].is_valid()
         columns["_raw"] = pc.if_else(bad, lines.column(0), pa.scalar(None, pa.binary()))
         return self.table(columns, lines)
+
+    def add_folders(self, columns: dict[str, pa.Array], sources: pa.Array, doubt: Mask) -> None:
+        """Add the values in the names of the files' folders to columns, and mark doubtful records."""
+        if not self.log.folders:
+            return
+        coded = sources.dictionary_encode()
+        found = [self.values.folder_values(source) for source in coded.dictionary.to_pylist()]
+        bad = pa.array([isinstance(one, str) for one in found], pa.bool_())
+        doubt |= bad.take(coded.indices).to_numpy(zero_copy_only=False)
+        for name in self.log.folders:
+            values = pa.array(
+                [None if isinstance(one, str) else one[name] for one in found], self.schema.field(name).type
+            ).take(coded.indices)
+            differs = pc.fill_null(pc.not_equal(values, columns[name]), False)
+            doubt |= differs.to_numpy(zero_copy_only=False)
+            columns[name] = pc.coalesce(values, columns[name])
 
     def finite(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
         """Convert doubles to a double or float column, and mark doubles from which digits may have been lost."""

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tailrace.ingest.avro_files import AvroFile
+from tailrace.ingest.json_values import ValueSplitter, has_values
 from tailrace.ingest.sources import Format, csv_header, file_system
 from tailrace.lake.catalog.events import NearName
 from tailrace.model.logs.csv_records import CsvRecords
@@ -49,7 +50,8 @@ def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
     """
     there = set(names)
     # Leave out the event time in a log of a table's changes, because it is not a column of the table.
-    columns = [column for column in log.columns if not (log.signed and column == log.event_time)]
+    left_out = {*log.folders, *([log.event_time] if log.signed else [])}
+    columns = [column for column in log.columns if column not in left_out]
     lacking = {_folded(column): column for column in columns if not there.intersection(log.names_of(column))}
     declared = {name for column in log.columns for name in log.names_of(column)}
     return {name: lacking[_folded(name)] for name in sorted(there - declared) if _folded(name) in lacking}
@@ -128,8 +130,9 @@ def _first(log: Log, format: Format, path: str, most: int) -> Iterator[Iterable[
             yield CsvRecords(log, csv_header(log, path, file)).names
         return
     with files.open_input_stream(name) as stream:
-        lines = stream.read(_BYTES).split(b"\n")
-    yield from _objects(lines[:most])
+        start = stream.read(_BYTES)
+    several, _ = has_values(iter([start, b""]).__next__, _BYTES)
+    yield from _objects((ValueSplitter(_BYTES).split(start).to_pylist() if several else start.split(b"\n"))[:most])
 
 
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:

@@ -27,9 +27,18 @@ from tailrace.ingest.csv_reader import csv_reader
 from tailrace.ingest.json_reader import json_reader
 from tailrace.ingest.line_reader import LINES, over_lines
 from tailrace.ingest.plain_columns import schema_of
-from tailrace.ingest.plain_files import parquet_parts, typed_parts
+from tailrace.ingest.plain_files import parquet_parts, read_whole, typed_parts, whole_schema
 from tailrace.ingest.room import COLUMNS, SLICE
-from tailrace.ingest.sources import TYPED, Files, InspectedFile, RowGroups, file_sizes, inspect_files, row_group_parts
+from tailrace.ingest.sources import (
+    TYPED,
+    Files,
+    Format,
+    InspectedFile,
+    RowGroups,
+    file_sizes,
+    inspect_files,
+    row_group_parts,
+)
 from tailrace.model.logs.json_records import AROUND
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Sql, null, quoted
@@ -61,11 +70,13 @@ def read_files(
     looked += [InspectedFile(path, broken=known[path]) for path in paths if path in known]
     broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
-    whole = [one for one in looked if not one.broken]
+    good = [one for one in looked if not one.broken]
     if source.format in TYPED:
         typed = _parquet if source.format == "parquet" else _avro
-        return reduce(DataFrame.unionByName, [*frames, *([typed(spark, log, whole)] if whole else [])])
-    for _, group in groupby(whole, key=lambda one: one.shape):
+        return reduce(DataFrame.unionByName, [*frames, *([typed(spark, log, good)] if good else [])])
+    if whole := [one.path for one in good if one.whole]:
+        frames.append(_whole_files(spark, source.format, log, whole, counting))
+    for _, group in groupby((one for one in good if not one.whole), key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
             frames.append(_json(log, _lines(spark, alike, counting)))
@@ -87,6 +98,17 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
     frame = spark.table(f"global_temp.{name}")
     spark.catalog.dropGlobalTempView(name)
     return frame
+
+
+def _whole_files(spark: SparkSession, format: Format, log: Log, paths: Sequence[str], blank: BlankLines) -> DataFrame:
+    """Read text files with Python on the executors, each file by one task."""
+    parts = files_in_parts(paths, file_sizes(paths), spark.sparkContext.defaultParallelism, _PART)
+    schema = whole_schema(log)
+    return blank.counted(for_each(spark, parts, partial(read_whole, log, format), schema), schema.names[-1])
+
+
+_PART = 64 * 2**20
+"""The number of bytes of files that one task reads, if there are enough files for all cores."""
 
 
 def _json(log: Log, lines: DataFrame) -> DataFrame:

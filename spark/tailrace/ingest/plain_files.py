@@ -10,10 +10,11 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from functools import partial
+from itertools import chain, groupby
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlparse
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from tailrace.ingest.column_slices import ColumnSlices, open_parquet
 from tailrace.ingest.compressed_text import open_text
 from tailrace.ingest.csv_reader import csv_reader, header_line
 from tailrace.ingest.json_reader import json_reader
+from tailrace.ingest.json_values import ValueSplitter, has_values
 from tailrace.ingest.line_reader import LINES, LineReader, one_ahead, read_all
 from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.ingest.plain_columns import row_bytes, schema_of
@@ -34,6 +36,11 @@ from tailrace.lake.catalog.detached_table import batched_by_size
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvHeaderError
 from tailrace.model.logs.log import Log
+
+Opened: TypeAlias = tuple[Any, str, int]
+"""An open file, the name that the log stores, and the modification time in microseconds."""
+
+Opener: TypeAlias = Callable[[str], AbstractContextManager[Opened]]
 
 
 class UnplainError(TailraceError, ValueError):
@@ -68,14 +75,14 @@ def read_text(
 
 
 def text_parts(
-    log: Log, format: Format, paths: Sequence[str], counting: BlankLines, most: int
+    log: Log, format: Format, paths: Sequence[str], counting: BlankLines, most: int, opened: Opener | None = None
 ) -> Iterator[tuple[pa.Table, int]]:
     """Read the records of JSON or CSV files in parts of about `most` bytes of text; small files share a part.
 
     Yields the records of a part, valid and rejected ones, and the number of bytes that were read from the files. Raises
     `UnplainError` if Spark might read a file differently.
     """
-    lines = (part for path in paths for part in _with_reader(log, format, path, most))
+    lines = (part for path in paths for part in _unparsed(log, format, path, most, opened or _opened_text))
     for some in one_ahead(batched_by_size(lines, most, lambda part: part.lines.nbytes)):
         for reader, parts in groupby(some, key=lambda part: part.reader):
             alike = list(parts)
@@ -84,25 +91,39 @@ def text_parts(
             yield records, sum(part.read for part in alike)
 
 
+def read_whole(log: Log, format: Format, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read JSON or CSV files on an executor, whatever their names; the schema is `whole_schema`.
+
+    The last row has the number of blank lines, and is no record. Raises `UnreadableFileError` if a file cannot be read.
+    """
+    pa.set_cpu_count(1)
+    schema, blank = whole_schema(log), BlankLines()
+    for path in paths:
+        try:
+            for records, _ in text_parts(log, format, [path], blank, SLICE, opened):
+                none = pa.nulls(records.num_rows, pa.int64())
+                yield from records.append_column(schema.field(_BLANK), none).combine_chunks().to_batches()
+        except UnplainError as error:
+            raise UnreadableFileError(path, str(error.__cause__ or error)) from error
+    last = [pa.array([blank.here]) if one.name == _BLANK else pa.nulls(1, one.type) for one in schema]
+    yield pa.RecordBatch.from_arrays(last, schema=schema)
+
+
+def whole_schema(log: Log) -> pa.Schema:
+    """Return the schema of `read_whole`: the columns of records, and the number of blank lines."""
+    return schema_of(log).append(pa.field(_BLANK, pa.int64()))
+
+
+_BLANK = "_blank"
+
+
 @dataclass(frozen=True)
 class _Part:
-    """Lines of a file, the reader of the lines, and the number of the file's bytes that were read for them."""
+    """Unparsed records of a file, their reader, and the number of the file's bytes that were read for them."""
 
     reader: LineReader
     lines: pa.Table
     read: int
-
-
-def _with_reader(log: Log, format: Format, path: str, most: int) -> Iterator[_Part]:
-    """Read the lines of a file in parts of about `most` bytes, and choose the reader for them."""
-    reader: LineReader | None = json_reader(log) if format == "json" else None
-    for lines, read in _lines(log, path, most):
-        if reader is None:
-            try:
-                reader = csv_reader(log, header_line(lines.column(0)) if log.csv.header else None)
-            except CsvHeaderError as error:
-                raise UnplainError(path) from error
-        yield _Part(reader, lines, read)
 
 
 def read_typed(log: Log, format: Format, paths: Sequence[str], room: Room | None = None) -> pa.Table:
@@ -187,7 +208,7 @@ def _unchecked(bytes: int) -> None:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[Any, str, int]]:
+def opened(path: str) -> Iterator[Opened]:
     """Open a file by Spark's name; yield the open file, the name that the log stores, and the modification time.
 
     Raises `OSError` or `ArrowException` if the file cannot be opened.
@@ -207,39 +228,60 @@ def stored_name(path: str) -> str:
     return re.sub(r"[^\w.!~'()*;/:@&=+$,-]|[\x7f-\xa0]", lambda found: quote(found[0]), place)
 
 
-def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read the lines of a file with their positions, in parts of about `most` bytes.
-
-    Yields each part, together with the number of bytes of the file that were read to obtain the part.
+def _unparsed(log: Log, format: Format, path: str, most: int, opened: Opener) -> Iterator[_Part]:
+    """Read the unparsed records of a file with their positions, in parts of about `most` bytes.
 
     Raises `UnplainError` if Spark might read the file differently, if the file cannot be read, or if a line is longer
     than `longest_line` allows.
     """
-    if not _PLAIN_TEXT.search(path):
-        raise UnplainError(path)
     try:
-        with _opened(path) as (file, place, arrived):
-            text, begins, rest, read = open_text(path, file), 0, b"", 0
-            assert text is not None, "`_PLAIN_TEXT` allows none of Hadoop's own formats"
-            while data := text.read(most):
-                end = data.rfind(b"\n") + 1
-                if not end:
-                    rest += data
-                    if len(rest) > longest_line(log):
-                        raise UnplainError(path)
-                    continue
-                whole, end, rest = rest + data if rest else data, len(rest) + end, data[end:]
-                del data
-                before, read = read, file.tell()
-                for lines in _split(whole, end, most):
-                    del whole
-                    yield _placed(lines, place, arrived, begins), read - before
-                    begins, before, whole = begins + len(lines), read, b""
-            if rest and (begins or rest != BOM_UTF8):
-                # Yield the last line, unless the file contains only a byte order mark and therefore no line.
-                yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
-    except (OSError, EOFError, pa.ArrowException) as error:
+        with opened(path) as (file, place, arrived):
+            text = open_text(path, file)
+            if text is None:
+                raise UnplainError(path)
+            head = values = None
+            if format == "json":
+                values, head = has_values(partial(text.read, 1 << 16), log.record_bytes)
+            data = chain([head] if head else [], iter(partial(text.read, most), b""))
+            found = _values(log, data, most) if values else _lines(log, path, data, most)
+            reader: LineReader | None = json_reader(log) if format == "json" else None
+            begins, before = 0, 0
+            for lines in found:
+                if reader is None:
+                    reader = csv_reader(log, header_line(lines) if log.csv.header else None)
+                yield _Part(reader, _placed(lines, place, arrived, begins), file.tell() - before)
+                begins, before = begins + len(lines), file.tell()
+    except (OSError, EOFError, CsvHeaderError, pa.ArrowException) as error:
         raise UnplainError(path) from error
+
+
+def _values(log: Log, data: Iterator[bytes], most: int) -> Iterator[pa.Array]:
+    """Divide the text of a JSON file without lines into its records."""
+    splitter = ValueSplitter(log.record_bytes)
+    for part in chain(data, [None]):
+        yield from _in_rows(splitter.split(part or b"", last=part is None), most)
+
+
+def _lines(log: Log, path: str, data: Iterator[bytes], most: int) -> Iterator[pa.Array]:
+    """Divide the text of a file into its lines.
+
+    Raises `UnplainError` if a line is longer than `longest_line` allows.
+    """
+    rest, begun = b"", False
+    for part in data:
+        end = part.rfind(b"\n") + 1
+        if not end:
+            rest += part
+            if len(rest) > longest_line(log):
+                raise UnplainError(path) from ValueError("a line is too long")
+            continue
+        whole, end, rest, begun = rest + part if rest else part, len(rest) + end, part[end:], True
+        lines = _split(whole, end, most)
+        del part, whole
+        yield from lines
+    if rest and (begun or rest != BOM_UTF8):
+        # Yield the last line, unless the file contains only a byte order mark and therefore no line.
+        yield pa.array([rest], pa.binary())
 
 
 def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
@@ -251,6 +293,10 @@ def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
     text = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
     lines = pc.list_flatten(pc.split_pattern(text, b"\n")).cast(pa.binary())[:-1]
     del text, data
+    yield from _in_rows(lines, most)
+
+
+def _in_rows(lines: pa.Array, most: int) -> Iterator[pa.Array]:
     rows = max(1, most // _PLACED)
     for begins in range(0, len(lines), rows):
         yield lines[begins : begins + rows]
@@ -264,7 +310,16 @@ def _placed(lines: pa.Array, place: str, arrived: int, begins: int) -> pa.Table:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
+def _opened_text(path: str) -> Iterator[Opened]:
+    """Open a text file as `_opened` does; raises `UnplainError` if Spark might not take the file for text."""
+    if not _PLAIN_TEXT.search(path):
+        raise UnplainError(path)
+    with _opened(path) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Opened]:
     """Open a file by Spark's name; yield the open file, the name that the log stores, and the modification time.
 
     Raises `UnplainError` if the name has unusual characters, or if the file is neither on this machine nor in S3.
@@ -306,7 +361,7 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
-_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|csv|tsv|txt|log)(?:\.(?:gz|bz2|zst))?$")
+_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|csv|tsv|txt|log)(?:\.(?:gz|bz2|zst|deflate|snappy))?$")
 """A pattern for the names of the text files that this module reads.
 
 Spark reads files with these names as text, or decompresses them in the same way as this module.

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -26,7 +27,8 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.column_slices import open_parquet
-from tailrace.ingest.compressed_text import has_line_over, open_text
+from tailrace.ingest.compressed_text import HADOOPS, compression, has_line_over, open_text
+from tailrace.ingest.json_values import has_values
 from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvRecords, is_blank
@@ -39,6 +41,15 @@ LONGEST = 64 * 2**20
 """The maximum length of a line in bytes, unless the log allows larger records. A file with a longer line is not
 read.
 """
+
+
+def check_folders(log: Log, source: Files | Kafka) -> None:
+    """Raise `SourceError` if a log takes columns from the names of folders, and the source has no text files."""
+    if log.folders and not (isinstance(source, Files) and source.format not in TYPED):
+        raise SourceError(
+            f"log {log.name}: folders = {log.folders!r} are read for files of JSON and CSV only: leave them out, and "
+            "have the producer write the columns into the records"
+        )
 
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet", "avro")
@@ -161,6 +172,8 @@ class InspectedFile:
     header: bytes | None = None
     broken: str = ""
     groups: tuple[int, ...] = ()
+    whole: bool = False
+    """Whether Python reads the whole file on an executor: the file is compressed, or is a JSON file without lines."""
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -194,25 +207,30 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
         raise SourceError(f"{path} cannot be opened: {error}") from error
     with file:
         try:
-            if format not in TYPED and (codec := _not_compressed_so(path, file)):
-                return InspectedFile(
-                    path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's"
-                )
-            if format not in TYPED and has_line_over(path, file, int(file.size()), most := longest_line(log)):
-                return InspectedFile(
-                    path,
-                    broken=f"the file has a line of more than {most:,} bytes: write its records on lines of their own",
-                )
-            if format == "json":
-                return InspectedFile(path)
-            if format == "csv":
-                file.seek(0)
-                return InspectedFile(path, header=csv_header(log, path, file))
             if format == "avro":
                 return InspectedFile(path)
-            return _look_at_parquet(log, path, open_parquet(file))
+            if format == "parquet":
+                return _look_at_parquet(log, path, open_parquet(file))
+            return _look_at_text(log, format, path, file)
         except (OSError, ValueError, pa.ArrowException) as error:
             return InspectedFile(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
+
+
+def _look_at_text(log: Log, format: Format, path: str, file: pa.NativeFile) -> InspectedFile:
+    """Inspect the beginning and the longest line of a text file. Raises an error if the file is damaged there."""
+    if compression(path) == HADOOPS and _is_no_lz4(file):
+        return InspectedFile(path, broken=f"the file cannot be read as {format}: it is not an lz4 file of Hadoop's")
+    file.seek(0)
+    text = open_text(path, file)
+    if format == "json" and text is not None and has_values(partial(text.read, 1 << 16), log.record_bytes)[0]:
+        return InspectedFile(path, whole=True)
+    file.seek(0)
+    if has_line_over(path, file, int(file.size()), most := longest_line(log)):
+        broken = f"the file has a line of more than {most:,} bytes: write its records on lines of their own"
+        return InspectedFile(path, broken=broken)
+    file.seek(0)
+    header = csv_header(log, path, file) if format == "csv" else None
+    return InspectedFile(path, header=header, whole=compression(path) not in ("", HADOOPS))
 
 
 def longest_line(log: Log) -> int:
@@ -220,22 +238,14 @@ def longest_line(log: Log) -> int:
     return max(LONGEST, log.record_bytes)
 
 
-def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
-    """Return the extension of a file's name if the file does not have the compression that the extension denotes.
-
-    Returns an empty string if the compression fits the extension. Only the extensions `bz2`, `lz4` and `snappy` are
-    checked: for these extensions, Spark would silently find no lines in a file with another compression. For other
-    extensions, Spark reports an error.
-    """
-    ending = path.rpartition(".")[2]
-    if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
-        return ""
+def _is_no_lz4(file: pa.NativeFile) -> bool:
+    """Return True if a file does not have Hadoop's compression with LZ4; Spark would silently find no lines in it."""
+    if not (size := file.size()):
+        return False
+    # A compressed block begins with its uncompressed length and the length of its first compressed part. Check that
+    # this part is not longer than the rest of the file.
     start = bytes(file.read(8))
-    if ending == "bz2":
-        return "" if start.startswith(b"BZh") else ending
-    # In files with the extensions lz4 and snappy, a compressed block begins with its uncompressed length and the length
-    # of its first compressed part. Check that this part is not longer than the rest of the file.
-    return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
+    return len(start) < 8 or int.from_bytes(start[4:], "big") > size - 8
 
 
 def raw_fault(path: str) -> str:

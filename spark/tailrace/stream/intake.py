@@ -42,6 +42,7 @@ from tailrace.ingest.sources import (
     SizeLookup,
     Source,
     bytes_to_read,
+    check_folders,
     file_sizes,
     messages_between,
 )
@@ -151,6 +152,7 @@ class Intake:
         self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, engines: StreamEngines, *,
         signals: bool, shared: bool = False, framed: FramedMessages | None = None,
     ) -> None:  # fmt: skip
+        check_folders(landing.log_definition, source)
         self.spark, self.lake, self.source, self.landing = spark, lake, source, landing
         self.framed = framed
         self.shared, self._there = shared, (ALL,) if shared and isinstance(source, Files) else ()

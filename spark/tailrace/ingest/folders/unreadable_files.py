@@ -16,13 +16,15 @@ from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.compressed_text import HADOOPS, compression, read_through
 from tailrace.ingest.parsing import read_unparsed
 from tailrace.ingest.plain_files import typed_fault
-from tailrace.ingest.sources import TYPED, Files, raw_fault
+from tailrace.ingest.sources import TYPED, Files, file_system, raw_fault
 from tailrace.model.logs.log import Log
 
 _AT_ONCE = 4
@@ -86,6 +88,8 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
         return gone
     if source.format in TYPED:
         return typed_fault(log, source.format, file)
+    if compression(file) not in ("", HADOOPS):
+        return _damage(source, file)
     try:
         _computed(read_unparsed(spark, source, log, file))
     except (Py4JJavaError, PySparkException) as error:
@@ -95,6 +99,17 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
         # Check the bytes again, because the file may have been removed or the store may have failed since the first
         # check.
         return raw_fault(file) or f"the file cannot be read as {source.format}: {failure.reason}"
+    return None
+
+
+def _damage(source: Files, file: str) -> str | None:
+    """Decompress a file; return the reason why it is unreadable, or None if it is readable."""
+    try:
+        files, name = file_system(file)
+        with files.open_input_file(name) as opened:
+            read_through(file, opened)
+    except (OSError, EOFError, pa.ArrowException) as error:
+        return raw_fault(file) or f"the file cannot be read as {source.format}: {error}"[:_LONGEST]
     return None
 
 

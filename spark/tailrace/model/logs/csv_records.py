@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
 from tailrace.model.logs.csv_options import Csv
 from tailrace.model.logs.json_records import (
@@ -20,19 +19,15 @@ from tailrace.model.logs.json_records import (
     DECLARE,
     JsonRecords,
     MisfitError,
-    Number,
     Values,
-    plain_value,
-    text_value,
+    cell_value,
     time_fault,
 )
-from tailrace.model.logs.log import UNITS, Log, too_large
-from tailrace.model.logs.shapes import Field, Plain, Shape
+from tailrace.model.logs.log import Log, too_large
+from tailrace.model.logs.shapes import Field
 
 QUOTES = "quotes are not as in RFC 4180"
 NO_HEADER = "no header"
-SPACE = " \t\r"
-"""The white space that may be around a value that is no text."""
 
 
 class CsvHeaderError(ValueError):
@@ -55,20 +50,19 @@ class CsvRecords:
     ('tags[0] = 1 is not a string', 'cents = five is not a bigint')
     """
 
-    def __init__(self, log: Log, header: bytes | None = None, placed: Collection[str] = ()) -> None:
+    def __init__(self, log: Log, header: bytes | None = None) -> None:
         """Read lines below the line `header`, or lines of a log whose CSV files have no header.
 
-        `placed` are the columns whose values are in the names of the file's folders. Raises `CsvHeaderError` if the
-        header cannot be divided into names.
+        Raises `CsvHeaderError` if the header cannot be divided into names.
         """
         self.log, self.csv, self.values = log, log.csv, JsonRecords(log)
         self.around = "".join(one for one in AROUND if one != self.csv.delimiter)
         self.header = None if header is None else self._header_text(header)
         self.header_bytes = (self.header or "").encode(self.csv.encoding)
-        self.names = self._names(placed)
+        self.names = self._names()
         places = {".".join(one.place): one for one in log.shape}
         self.fields: tuple[Field | None, ...] = tuple(places.get(name) for name in self.names)
-        self.unlike = "" if self.header is None else self._unlike(places, placed)
+        self.unlike = "" if self.header is None else self._unlike(places)
         self.order = {one.name: place for place, one in enumerate(log.shape)}
 
     @cached_property
@@ -85,10 +79,11 @@ class CsvRecords:
         except ValueError:
             return False
 
-    def read(self, raw: bytes, arrival: int | None = None) -> Values | str:
+    def read(self, raw: bytes, arrival: int | None = None, source: str = "") -> Values | str:
         """Read one line; return its values, or the reason for which it is rejected.
 
         `arrival` is the time at which the record arrived, in microseconds, if the log has no column for this time.
+        `source` is the name of the line's file, as the log stores it.
         """
         if self.unlike:
             return self.unlike
@@ -114,7 +109,7 @@ class CsvRecords:
             return "; ".join(misfits[name] for name in sorted(misfits, key=self.order.__getitem__))
         if self.log.rest is not None:
             values[self.log.rest] = self._rest(cells)
-        return time_fault(self.log, values, arrival) or values
+        return self.values.add_folders(values, source) or time_fault(self.log, values, arrival) or values
 
     def _rest(self, cells: Sequence[str | None]) -> str | None:
         """Return the cells of undeclared columns, as one JSON object; None if the file has no such column."""
@@ -128,23 +123,23 @@ class CsvRecords:
         except ValueError as error:
             raise CsvHeaderError(str(error)) from error
 
-    def _names(self, placed: Collection[str]) -> tuple[str, ...]:
+    def _names(self) -> tuple[str, ...]:
         """Return the names of the columns in a line: the names in the header, or the places that the log declares."""
         if self.header is None:
-            return tuple(".".join(one.place) for one in self.log.shape if one.name not in placed)
+            return tuple(".".join(one.place) for one in self.log.shape if one.name not in self.log.folders)
         cells = divide(self.csv, self.header) if self.header else []
         if cells is None:
             raise CsvHeaderError(f"the header's {QUOTES}")
         return tuple((cell or "").strip() for cell in cells)
 
-    def _unlike(self, places: Mapping[str, Field], placed: Collection[str]) -> str:
+    def _unlike(self, places: Mapping[str, Field]) -> str:
         """Describe how the columns differ from the declared columns; the text is empty if they match.
 
         Columns other than the event time and the arrival time may be missing.
         """
         if not self.names:
             return NO_HEADER
-        times = [one for one in (self.log.event_time, self.log.arrival_time) if one and one not in placed]
+        times = [one for one in (self.log.event_time, self.log.arrival_time) if one and one not in self.log.folders]
         own = {field.name: name for name, field in places.items()}
         wrong = [f"no column {own[name]!r}" for name in times if own[name] not in self.names]
         wrong += [f"column {n!r} is there twice" for n in self.names if n in places and self.names.count(n) > 1]
@@ -201,35 +196,6 @@ def _unescaped(csv: Csv, written: str, *, enclosed: bool) -> str:
     return re.sub(f"{re.escape(csv.escape)}(.)", r"\1", written, flags=re.DOTALL)
 
 
-def cell_value(records: JsonRecords, shape: Shape, text: str, name: str) -> Any:
-    """Convert the text of a cell to a value of a column. Raises `MisfitError` if the text does not fit.
-
-    >>> log = Log(name="l", columns={"at": "timestamp"}, event_time="at")
-    >>> records = JsonRecords(log)
-    >>> [cell_value(records, Plain(type), " +05 ", "n") for type in ("string", "bigint", "double")]
-    [' +05 ', 5, 5.0]
-    """
-    if not isinstance(shape, Plain) or shape.type == "json":
-        return records.read_value(shape, text, name)
-    if shape.type == "string":
-        return text
-    bare = text.strip(SPACE)
-    try:
-        if shape.type == "boolean" and bare.lower() in ("true", "false"):
-            return bare.lower() == "true"
-        if _NUMBER.fullmatch(bare) and not _is_text(shape):
-            return plain_value(records, shape, Number(bare.lstrip("+")), name, bare)
-        if _is_text(shape):
-            return text_value(records, shape, bare)
-    except (ValueError, ArithmeticError, MisfitError):
-        pass
-    raise MisfitError(f"{name} = {text[:100]} is not a {shape.type}")
-
-
-def _is_text(shape: Plain) -> bool:
-    return shape.type in ("timestamp", "date", "time", "binary") and shape.form not in UNITS
-
-
 def not_encoded(csv: Csv) -> str:
     """Return the reason for rejecting a line whose bytes are not in the encoding of the files."""
     return "not UTF-8" if csv.encoding.lower() in ("utf-8", "utf8") else f"not {csv.encoding}"
@@ -240,7 +206,7 @@ def as_json(text: str | None) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def csv_records(log: Log, lines: Iterable[bytes]) -> Iterator[tuple[int, Values | str]]:
+def csv_records(log: Log, lines: Iterable[bytes], source: str = "") -> Iterator[tuple[int, Values | str]]:
     """Yield the number of each record's line, with the values or the reason for which the line is rejected.
 
     Blank lines, the header and its repetitions are no records. Raises `CsvHeaderError` if the header is damaged.
@@ -251,7 +217,7 @@ def csv_records(log: Log, lines: Iterable[bytes]) -> Iterator[tuple[int, Values 
         if not is_blank(raw):
             records = records or CsvRecords(log, raw)
             if not records.is_header(raw):
-                yield number, records.read(raw)
+                yield number, records.read(raw, source=source)
 
 
 _BLANK = re.compile(rb"(?:[ \t\r]|\xef\xbb\xbf)*")
@@ -263,4 +229,3 @@ def is_blank(line: bytes) -> bool:
 
 
 _NEVER = "(?P<enclosed>(?!))"
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")

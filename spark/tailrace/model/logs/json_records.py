@@ -18,6 +18,7 @@ from decimal import Context, Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from math import isinf
 from typing import Any, NoReturn, TypeAlias
+from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from tailrace.model.base.time import (
@@ -47,6 +48,12 @@ AROUND = " \t\r\n\ufeff"
 
 DAY_MICROS = 86_400 * 10**6
 """The number of microseconds of a day."""
+
+SPACE = " \t\r"
+"""The white space that may be around a value that is no text."""
+
+NO_FOLDER_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""The text that stands for null in the name of a folder, such as `country=__HIVE_DEFAULT_PARTITION__`."""
 
 Values: TypeAlias = "dict[str, Any]"
 """The values of a record's columns. An instant is the number of microseconds since 1970, a date is the number of days
@@ -104,14 +111,16 @@ class JsonRecords:
         fields = [one for one in log.shape if only is None or one.name in only]
         self.skipped = frozenset(one.place[0] for one in log.shape if one not in fields)
         self._root = branch_of(fields, log.rest)
+        self._folder_values: dict[str, Values | str] = {}
         self._zone = None if log.zone is None or log.zone == "UTC" else ZoneInfo(log.zone)
         self._inside = {id(shape): branch_of(shape.fields, shape.rest) for shape in _structs(log.shape)}
         self._order = {one.name: place for place, one in enumerate(log.shape)}
 
-    def read(self, raw: bytes | None, arrival: int | None = None) -> Values | str:
+    def read(self, raw: bytes | None, arrival: int | None = None, source: str = "") -> Values | str:
         """Read one record; return its values, or the reason for which it is rejected.
 
         `arrival` is the time at which the record arrived, in microseconds, if the log has no column for this time.
+        `source` is the name of the record's file, as the log stores it.
         """
         if raw is None:
             return NO_VALUE
@@ -121,9 +130,9 @@ class JsonRecords:
             text = raw.decode()
         except UnicodeDecodeError:
             return NO_UTF8
-        return self.read_text(text.strip(AROUND), arrival)
+        return self.read_text(text.strip(AROUND), arrival, source)
 
-    def read_text(self, text: str, arrival: int | None = None) -> Values | str:
+    def read_text(self, text: str, arrival: int | None = None, source: str = "") -> Values | str:
         """Read one record from its text, without the characters around it."""
         if (reason := beyond(text, self.log.depth)) is not None:
             return reason if _is_one_object(text) else NO_OBJECT
@@ -138,6 +147,8 @@ class JsonRecords:
         if (reason := reading.reason(self._order)) is not None:
             return reason
         values = dict.fromkeys(self.log.columns) | reading.values
+        if (reason := self.add_folders(values, source)) is not None:
+            return reason
         return (time_fault(self.log, values, arrival) if self._times else None) or values
 
     def read_some(self, raw: bytes) -> Values | None:
@@ -153,6 +164,48 @@ class JsonRecords:
         if reading.reason(self._order) is not None:
             return None
         return reading.values
+
+    def add_folders(self, values: Values, source: str) -> str | None:
+        """Add the values of the columns `folders` of the log; return the reason for rejecting the record, if any."""
+        if not self.log.folders:
+            return None
+        placed = self.folder_values(source)
+        if isinstance(placed, str):
+            return placed
+        for name, value in placed.items():
+            if value is not None and values[name] not in (None, value):
+                return f"{name} has another value than the name of the folder"
+            values[name] = values[name] if value is None else value
+        return None
+
+    def folder_values(self, source: str) -> Values | str:
+        """Return the values in the names of a file's folders, or the reason why a value does not fit.
+
+        >>> log = Log(name="l", columns={"at": "timestamp", "day": "date"}, event_time="at", folders="day")
+        >>> JsonRecords(log).folder_values("file:/in/day=1970-01-02/a.json")
+        {'day': 1}
+        >>> JsonRecords(log).folder_values("file:/in/day=2/a.json")
+        'day = 2 is not a date'
+        """
+        if (known := self._folder_values.get(source)) is not None:
+            return known
+        texts = dict[str, str]()
+        for part in unquote(source).split("/")[:-1]:
+            name, given, text = part.partition("=")
+            if given:
+                texts[unquote(name)] = unquote(text)
+        found: Values | str = dict.fromkeys(self.log.folders)
+        for one in self.log.shape:
+            text = texts.get(".".join(one.place), NO_FOLDER_VALUE)
+            if one.name in self.log.folders and text != NO_FOLDER_VALUE and isinstance(found, dict):
+                try:
+                    found[one.name] = cell_value(self, one.shape, text, one.name)
+                except MisfitError as error:
+                    found = str(error)
+        if len(self._folder_values) >= _FOLDERS:
+            self._folder_values.clear()
+        self._folder_values[source] = found
+        return found
 
     def read_value(self, shape: Shape, text: str, name: str) -> Any:
         """Read the value of a column from a JSON text of its own, such as a cell of CSV.
@@ -376,6 +429,35 @@ def plain_value(records: JsonRecords, shape: Plain, value: Any, path: str, writt
     except (ValueError, ArithmeticError):
         pass
     raise MisfitError(f"{path} = {excerpt(written)} is not a {type}")
+
+
+def cell_value(records: JsonRecords, shape: Shape, text: str, name: str) -> Any:
+    """Convert the text of a cell to a value of a column. Raises `MisfitError` if the text does not fit.
+
+    >>> log = Log(name="l", columns={"at": "timestamp"}, event_time="at")
+    >>> records = JsonRecords(log)
+    >>> [cell_value(records, Plain(type), " +05 ", "n") for type in ("string", "bigint", "double")]
+    [' +05 ', 5, 5.0]
+    """
+    if not isinstance(shape, Plain) or shape.type == "json":
+        return records.read_value(shape, text, name)
+    if shape.type == "string":
+        return text
+    bare = text.strip(SPACE)
+    try:
+        if shape.type == "boolean" and bare.lower() in ("true", "false"):
+            return bare.lower() == "true"
+        if _CELL_NUMBER.fullmatch(bare) and not _is_text(shape):
+            return plain_value(records, shape, Number(bare.lstrip("+")), name, bare)
+        if _is_text(shape):
+            return text_value(records, shape, bare)
+    except (ValueError, ArithmeticError, MisfitError):
+        pass
+    raise MisfitError(f"{name} = {text[:100]} is not a {shape.type}")
+
+
+def _is_text(shape: Plain) -> bool:
+    return shape.type in ("timestamp", "date", "time", "binary") and shape.form not in UNITS
 
 
 def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
@@ -723,6 +805,13 @@ _ROUNDED = Context(prec=80)
 _NAIVE, _FIRST, _MICROSECOND = datetime(1970, 1, 1), date(1970, 1, 1), timedelta(microseconds=1)
 _WHOLE_TYPES = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 _PER_UNIT = {unit: Decimal(times) / parts for unit, (times, parts) in UNITS.items()}
+
+
+_CELL_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+
+
+_FOLDERS = 1_000
+"""The number of files whose folders' values are remembered."""
 
 
 def _is_whole(digits: str) -> bool:

@@ -20,7 +20,7 @@ from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
-from tailrace.model.base.types import decimal_parts, innermost_type, stored_type, type_faults
+from tailrace.model.base.types import decimal_parts, innermost_type, is_plain, stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.json_limits import DEPTH
 from tailrace.model.logs.shapes import ROUNDINGS, Field, fields_of, paths_of, place_of
@@ -145,6 +145,10 @@ class Log:
     pass a mapping: `rounding={"total": "half_even"}`. `record_bytes` is the maximum size of a line or message in
     bytes; a larger line or message is rejected. `csv` has the options of the log's CSV files. In CSV, the place of a
     column is the name in the header.
+
+    `folders` names the columns whose values are in the names of the folders of text files, such as `country=DE`. A
+    folder's value is read like a cell of CSV. Without such a folder, or if its value is `__HIVE_DEFAULT_PARTITION__`,
+    the value is the record's own. A record with another value than its folder is rejected.
     """
 
     name: str
@@ -172,6 +176,7 @@ class Log:
     elements: int = ELEMENTS
     depth: int = DEPTH
     csv: Csv = RFC_4180
+    folders: Several[str] = Several()
     grows: bool = False
 
     landed: ClassVar[bool] = True
@@ -326,6 +331,11 @@ class Log:
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
         yield from self._message_faults()
+        for place, column in enumerate(self.folders):
+            if column not in self.declared or column == self.rest:
+                yield unknown_column(f"log.folders[{place}]", column, self.declared)
+            elif not is_plain(self.declared[column]):
+                yield Fault(f"log.folders[{place}]", column, "a column of a plain type", "declare it as string")
         if not isinstance(self.csv, Csv):
             yield Fault("log.csv", self.csv, "options of CSV", 'write for example csv=Csv(delimiter=";")')
         if not isinstance(self.grows, bool):

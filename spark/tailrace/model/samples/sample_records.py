@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
-from tailrace.model.logs.csv_records import csv_records
-from tailrace.model.logs.json_records import AROUND, JsonRecords, Values, as_record
+from tailrace.model.logs.csv_records import csv_records, is_blank
+from tailrace.model.logs.json_records import JsonRecords, Values, as_record
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -59,21 +59,24 @@ class Sample:
         return len(self.records) - self.duplicates
 
 
-def from_json(log: Log, lines: Iterable[str]) -> Sample:
+def from_json(log: Log, lines: Iterable[str | bytes], source: str = "") -> Sample:
     """Read records from lines that contain one JSON object each; blank lines are skipped.
+
+    `source` is the name of the file in the form of a URI, whose folders may have values (`Log.folders`).
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
     [RejectedRow(line=2, reason='at = 7 is not a timestamp')]
     """
     reader = JsonRecords(log)
-    whole = ((number, line) for number, line in enumerate(lines, 1) if line.strip(AROUND))
-    return from_values(log, ((number, reader.read(line.encode(errors="surrogatepass"))) for number, line in whole))
+    given = (line.encode(errors="surrogatepass") if isinstance(line, str) else line for line in lines)
+    whole = ((number, line) for number, line in enumerate(given, 1) if not is_blank(line.removesuffix(b"\n")))
+    return from_values(log, ((number, reader.read(line, source=source)) for number, line in whole))
 
 
-def from_csv(log: Log, lines: Iterable[bytes]) -> Sample:
-    """Read records from lines of CSV, as the log's options of CSV describe them."""
-    return from_values(log, csv_records(log, lines))
+def from_csv(log: Log, lines: Iterable[bytes], source: str = "") -> Sample:
+    """Read records from lines of CSV, as the log's options of CSV describe them; `source` is as for `from_json`."""
+    return from_values(log, csv_records(log, lines, source))
 
 
 def epochs(

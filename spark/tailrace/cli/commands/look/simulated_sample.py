@@ -6,11 +6,14 @@ If a definition reads several logs, the sample of each log is a separate file or
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import LoadError
+from tailrace.ingest.compressed_text import AT_ONCE, HADOOPS, compression, lines_of, open_text
+from tailrace.ingest.json_values import json_texts
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
@@ -66,10 +69,11 @@ def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
 
 
 def _read(log: Log, path: Path) -> Sample:
-    """Read the sample of one log from a file, or from all files of a folder in alphabetical order."""
+    """Read the sample of one log from a file, or from all files of a folder and its folders in alphabetical order."""
     if not path.is_dir():
         return _read_file(log, path)
-    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    below = (one for one in path.rglob("*") if not any(part.startswith(".") for part in one.relative_to(path).parts))
+    files = sorted(one for one in below if one.is_file())
     if not files:
         raise LoadError(
             f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
@@ -82,20 +86,23 @@ def _read_file(log: Log, path: Path) -> Sample:
         raise LoadError(
             f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
         )
-    kind = path.suffix.lower()
+    codec = compression(path.name.lower())
+    kind = Path(path.name.lower().removesuffix(f".{codec}") if codec else path.name.lower()).suffix
     try:
         if kind == ".parquet":
             return _read_parquet(log, path)
         if kind == ".avro":
             return _read_avro(log, path)
-        if kind not in _SUFFIXES:
-            raise LoadError(f"{path}: a sample is {_KINDS}")
-        if kind == ".csv":
-            with path.open("rb") as raw:
-                return sample_records.from_csv(log, raw)
-        with path.open(encoding="utf-8", newline="") as lines:
-            return sample_records.from_json(log, lines)
-    except (OSError, ValueError) as error:
+        if kind not in _SUFFIXES or codec == HADOOPS:
+            raise LoadError(f"{path}: a sample is {_KINDS}; text may be .gz, .bz2, .zst or .snappy")
+        source = path.resolve().as_uri()
+        with path.open("rb") as file:
+            text = open_text(path.name.lower(), file)
+            assert text is not None, "only one compression has no reader"
+            if kind == ".csv":
+                return sample_records.from_csv(log, lines_of(iter(partial(text.read, AT_ONCE), b"")), source)
+            return sample_records.from_json(log, json_texts(text, log.record_bytes), source)
+    except (OSError, ValueError, EOFError) as error:
         if isinstance(error, LoadError):
             raise
         raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
