@@ -52,4 +52,4 @@ def infer(
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
-    output.say(f"wrote {out}, from {quantity(len(sample.records), 'record')}")
+    output.verbatim(f"wrote {out}, from {quantity(len(sample.records), 'record')}")
