@@ -4,7 +4,7 @@ from tailrace import RETRACTING, AfterCount, AfterWatermark, Col, Count, Derive,
 from tailrace import Pipeline, Sessions, Sum, TopK, days, hours, minutes
 
 orders = Log(
-    name="orders",
+    name="shop_orders",
     columns={"order_id": "string", "user": "string", "country": "string", "at": "timestamp"}
     | {"items": "array<struct<sku:string,price:double,quantity:int>>"},
     fields={"order_id": "orderId", "user": "user.id", "country": "user.country", "at": "createdAt"}
@@ -23,7 +23,7 @@ sold = [
 ]
 
 revenue = Pipeline(
-    name="revenue",
+    name="shop_revenue",
     log=orders,
     each=sold,
     key="country",
@@ -34,7 +34,7 @@ revenue = Pipeline(
     allowed_lateness=hours(6),
 )
 sales = Pipeline(
-    name="sales",
+    name="shop_sales",
     log=orders,
     each=sold,
     key=("country", "sku"),
@@ -45,7 +45,7 @@ sales = Pipeline(
     allowed_lateness=hours(6),
 )
 top_products = Pipeline(
-    name="top_products",
+    name="shop_top_products",
     log=sales.panes,
     key="country",
     what={"products": TopK("sku", 5, by=("amount", "pieces"))},
@@ -54,7 +54,7 @@ top_products = Pipeline(
     how=RETRACTING,
 )
 visits = Pipeline(
-    name="visits",
+    name="shop_visits",
     log=orders,
     each=Derive({"lines": Col("items").size()}),
     key="user",

@@ -21,7 +21,7 @@ from tests.support.cases.clicks import CLICKS, QUICK, VISITS
 
 class Wrong(Computation):
     state = {"Big": "bigint", "count": Field("number"), "low": Field("int", "x"), "clear": "int"}
-    produces = {"epoch": "bigint", "who": "string", "list": "array<int>"}
+    produces = {"epoch": "bigint", "who": "string", "list": "list<int>"}
 
 
 def test_every_fault_of_a_computation_is_named_at_once() -> None:

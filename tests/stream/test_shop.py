@@ -48,15 +48,15 @@ GROUP BY orderId
 """
 LINES = "(SELECT *, UNNEST(items) AS item FROM orders WHERE id NOT IN (SELECT UNNEST(?)) AND happened < ?)"
 BY_HAND = {
-    "revenue": f"""
+    "shop_revenue": f"""
         SELECT "user".country, DATE_TRUNC('hour', happened) AS hour, COUNT(*), SUM(item.quantity),
                LIST(item.unitPrice * item.quantity)
         FROM {LINES} GROUP BY ALL""",
-    "top_products": f"""
+    "shop_top_products": f"""
         SELECT "user".country, DATE_TRUNC('day', happened) AS day, item.sku, SUM(item.quantity),
                LIST(item.unitPrice * item.quantity)
         FROM {LINES} GROUP BY ALL""",
-    "visits": """
+    "shop_visits": """
         WITH begun AS (
             SELECT *, COALESCE(happened >= LAG(happened) OVER one + INTERVAL 30 MINUTES, TRUE) AS begins
             FROM orders WHERE id NOT IN (SELECT UNNEST(?)) AND happened < ?
@@ -92,13 +92,13 @@ def test_L1_nested_orders_streamed_and_backfilled_equal_plain_sql_over_the_files
     with duckdb.connect() as files:
         files.execute("SET TimeZone = 'UTC'")
         files.execute(RECORDS.format(folder=folder))
-        extra = spark.sql("SELECT extra FROM orders WHERE extra IS NOT NULL").collect()
+        extra = spark.sql("SELECT extra FROM shop_orders WHERE extra IS NOT NULL").collect()
         assert extra
         assert all(json.loads(row.extra).keys() == {"appVersion", "gift"} for row in extra)
         late = {
             one.name: late_orders(spark, first) for one, first in ((REVENUE, REVENUE), (TOP, SALES), (VISITS, VISITS))
         }
-        assert late["revenue"], "some orders came too late"
+        assert late["shop_revenue"], "some orders came too late"
         for pipeline in (REVENUE, TOP, VISITS):
             assert answers(spark, pipeline) == by_hand(files, pipeline, late[pipeline.name]), "stream = SQL less late"
         for pipeline in (REVENUE, TOP, VISITS):
@@ -119,7 +119,7 @@ def test_L1_nested_orders_streamed_and_backfilled_equal_plain_sql_over_the_files
 def late_orders(spark: SparkSession, first: Any) -> list[str]:
     """The orders that came too late for a definition that reads the log."""
     rows = spark.sql(
-        f"SELECT DISTINCT o.order_id FROM {first.name}__ledger AS l JOIN orders AS o ON l.source_epoch = o._epoch AND "
+        f"SELECT DISTINCT o.order_id FROM {first.name}__ledger AS l JOIN shop_orders AS o ON l.source_epoch = o._epoch AND "
         "l.source_partition = o._source AND l.source_offset = o._offset WHERE kind = 'late'"
     )
     return [row.order_id for row in rows.collect()]
