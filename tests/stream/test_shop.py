@@ -119,8 +119,8 @@ def test_L1_nested_orders_streamed_and_backfilled_equal_plain_sql_over_the_files
 def late_orders(spark: SparkSession, first: Any) -> list[str]:
     """The orders that came too late for a definition that reads the log."""
     rows = spark.sql(
-        f"SELECT DISTINCT o.order_id FROM {first.name}__ledger AS l JOIN shop_orders AS o ON l.source_epoch = o._epoch AND "
-        "l.source_partition = o._source AND l.source_offset = o._offset WHERE kind = 'late'"
+        f"SELECT DISTINCT o.order_id FROM {first.name}__ledger AS l JOIN shop_orders AS o ON l.source_epoch = o._epoch "
+        "AND l.source_partition = o._source AND l.source_offset = o._offset WHERE kind = 'late'"
     )
     return [row.order_id for row in rows.collect()]
 
