@@ -267,21 +267,25 @@ def _lines(log: Log, path: str, data: Iterator[bytes], most: int) -> Iterator[pa
 
     Raises `UnplainError` if a line is longer than `longest_line` allows.
     """
-    rest, begun = b"", False
+    # The parts of a long line are joined only once its end is found: joining them needs as much memory once more.
+    rest, held, begun = list[bytes](), 0, False
     for part in data:
         end = part.rfind(b"\n") + 1
         if not end:
-            rest += part
-            if len(rest) > longest_line(log):
+            rest.append(part)
+            held += len(part)
+            if held > longest_line(log):
                 raise UnplainError(path) from ValueError("a line is too long")
             continue
-        whole, end, rest, begun = rest + part if rest else part, len(rest) + end, part[end:], True
+        whole, end, begun = b"".join([*rest, part]) if held else part, held + end, True
+        rest = [whole[end:]]
+        held = len(rest[0])
         lines = _split(whole, end, most)
         del part, whole
         yield from lines
-    if rest and (begun or rest != BOM_UTF8):
+    if held and (begun or b"".join(rest) != BOM_UTF8):
         # Yield the last line, unless the file contains only a byte order mark and therefore no line.
-        yield pa.array([rest], pa.binary())
+        yield pa.array([b"".join(rest)], pa.binary())
 
 
 def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
