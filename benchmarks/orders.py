@@ -111,7 +111,7 @@ class Orders(Streams):
 
 
 def handwritten(task: Task) -> Outcome:
-    """The same by hand: in step, or a backlog after a small one to warm up."""
+    """Hand-written Spark: both queries in step, or a backlog, after a small backlog to warm up."""
     spark = open_session(task.settings, extra=TUNED)
     in_step = not task.job.endswith("backlog")
     if not in_step:

@@ -28,7 +28,7 @@ NOISY = "decimal with the noise of doubles"
 
 @dataclass(frozen=True)
 class Given:
-    """What is known about a place before its values are looked at: type, form, remark and places."""
+    """The properties of a place that are known before its values are examined: type, form, remark and places."""
 
     type: str
     form: str | None = None
@@ -38,7 +38,7 @@ class Given:
 
 @dataclass
 class Column:
-    """A column that was decided: its place, its type, the places and forms of what is inside, and remarks."""
+    """An inferred column: its place, its type, the places and forms of its inner values, and remarks."""
 
     name: str
     place: Path

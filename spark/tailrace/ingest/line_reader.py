@@ -235,5 +235,3 @@ def is_utf8(value: pa.Scalar) -> bool:
 
 
 _BLANK = r"^[ \t\r\x{FEFF}]*$"
-
-_BLANK = r"^[ \t\r\x{FEFF}]*$"

@@ -114,7 +114,7 @@ def check_meaning(lake: Lake, definition: Definition) -> None:
         if definition.windowed:
             mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
         elif definition.recomputable:
-            mend = f"build a generation of it, and of what reads it, with `tailrace apply --all-stages`, {mend}"
+            mend = f"build a generation of it and of its readers with `tailrace apply --all-stages`, {mend}"
         raise OtherDefinitionError(
             f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
             f"{definition.fingerprint}): {mend}"

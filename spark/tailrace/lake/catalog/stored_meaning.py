@@ -71,7 +71,7 @@ def holds(lake: Lake, definition: Definition) -> bool:
 
 
 def _wrote(lake: Lake, earlier: Definition, fingerprint: object) -> bool:
-    """Return True if a fingerprint is that of an earlier definition, as the lake holds it."""
+    """Return True if the lake holds an earlier definition with this fingerprint."""
     if fingerprint in earlier.fingerprints:
         return True
     return holds(lake, earlier) and lake.head(ledger_name(earlier.name)).properties.get("fingerprint") == fingerprint

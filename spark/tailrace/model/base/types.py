@@ -143,7 +143,7 @@ def element_type(name: str) -> str | None:
 
 
 def innermost_type(name: str) -> str:
-    """Return the type of what lists and maps of this type contain, at any depth; any other type is returned unchanged.
+    """Return the type of the innermost elements of a list or a map; any other type is returned unchanged.
 
     >>> innermost_type("array<map<string,int>>"), innermost_type("int")
     ('int', 'int')

@@ -276,15 +276,42 @@ class Count(Combiner):
 
 
 @dataclass(frozen=True)
-class _Total(Combiner):
+class Totals(Combiner):
+    """The base class of combiners that add up a column's numbers; exact totals of doubles are sums of limbs."""
+
+    column: str
+    uncombines: ClassVar[bool] = True
+    _limit: ClassVar[str]
+    """The smallest absolute value of a double for which there is no exact total."""
+
+    _total_name: ClassVar[str] = "total"
+
+    def leaves(self, type: str | None) -> bool:
+        return type == "double"
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        if type != "double":
+            return o.literal(None, "string")
+        why = (
+            f"a value of {self.column} is {self._limit} or more, or has binary digits below 2^-124 (4.7e-38), "
+            f"so that there is no exact {self._total_name}: leave out such records with keep"
+        )
+        return o.choose(self._fits(o, parts), o.literal(None, "string"), o.literal(why, "string"))
+
+    def _fits(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        """Return whether the limbs represent the totals of doubles exactly."""
+        return o.equal(parts[OUTSIDE], o.literal(0, "bigint"))
+
+
+@dataclass(frozen=True)
+class _Total(Totals):
     """The base class of `Sum` and `Mean`, which add up a column's values exactly and count the values.
 
     The total never overflows. The total of 64-bit numbers has a type with 38 digits; the total of decimals with nearly
     38 digits is stored in two parts. The total of doubles is stored as the sums of their limbs.
     """
 
-    column: str
-    uncombines: ClassVar[bool] = True
+    _limit = "2^124 (2.1e37)"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         # The part for the upper digits must be the last part, because a column that is added to an existing table
@@ -307,22 +334,6 @@ class _Total(Combiner):
         if type is not None and type != "double" and not is_exact_number(type):
             remedy = "declare it for example decimal(18,6) in the log"
             yield Fault(f"{path}.column", f"{self.column}: {type}", "an integer, decimal or double column", remedy)
-
-    def leaves(self, type: str | None) -> bool:
-        return type == "double"
-
-    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        if type != "double":
-            return o.literal(None, "string")
-        why = (
-            f"a value of {self.column} is 2^124 (2.1e37) or more, or has binary digits below 2^-124 (4.7e-38), "
-            f"so that there is no exact total: leave out such records with keep"
-        )
-        return o.choose(self._fits(o, parts), o.literal(None, "string"), o.literal(why, "string"))
-
-    def _fits(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
-        """Return whether the limbs represent the total of doubles exactly."""
-        return o.equal(parts[OUTSIDE], o.literal(0, "bigint"))
 
     def _of_doubles(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
         """Return the double closest to the total of doubles."""

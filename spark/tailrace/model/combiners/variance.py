@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tailrace.model.base.algebra import SQUARE_UNITS, Algebra, Term
 from tailrace.model.base.errors import Fault
@@ -18,11 +17,10 @@ from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts,
 from tailrace.model.combiners.basic import (
     ENDLESS,
     LIMBS,
-    OUTSIDE,
     UNIT,
-    Combiner,
     Merge,
     Part,
+    Totals,
     double_parts,
     has_value,
     split_parts,
@@ -36,7 +34,7 @@ SQUARES = tuple(f"square_{place}" for place in range(len(SQUARE_UNITS)))
 
 
 @dataclass(frozen=True)
-class Variance(Combiner):
+class Variance(Totals):
     """The variance of a column's values as a double: the sample variance or, with `population=True`, the population
     variance.
 
@@ -52,10 +50,10 @@ class Variance(Combiner):
     (0.5, 0.25)
     """
 
-    column: str
     population: bool = False
-    uncombines: ClassVar[bool] = True
     gives = "double"
+    _limit = "2^62 (4.6e18)"
+    _total_name = "total of squares"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         if type == "double":
@@ -101,22 +99,6 @@ class Variance(Combiner):
         if scale:
             spread = o.ratio(spread, o.literal(10 ** (2 * scale), WHOLE))
         return o.choose(enough, spread, o.literal(None, "null"))
-
-    def leaves(self, type: str | None) -> bool:
-        return type == "double"
-
-    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        if type != "double":
-            return o.literal(None, "string")
-        why = (
-            f"a value of {self.column} is 2^62 (4.6e18) or more, or has binary digits below 2^-124 (4.7e-38), "
-            f"so that there is no exact total of squares: leave out such records with keep"
-        )
-        return o.choose(self._fits(o, parts), o.literal(None, "string"), o.literal(why, "string"))
-
-    def _fits(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
-        """Return whether the limbs represent the totals of doubles and of their squares exactly."""
-        return o.equal(parts[OUTSIDE], o.literal(0, "bigint"))
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         declared = f"{self.column}: {type}"

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TypeVar
 
 from tailrace.model.definition.definition import Definition
-from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Panes, Productions, Union
 from tailrace.model.logs.log import Log
@@ -42,9 +41,8 @@ def renamed(definition: D, name: str, others: Mapping[str, Definition]) -> D:
         for attribute, value in vars(kind).items():
             if isinstance(value, cached_property):
                 made.__dict__.pop(attribute, None)
-    sides = ("left", "right") if isinstance(definition, Join) else ("log",)
-    for side in sides:
-        object.__setattr__(made, side, _reading(getattr(definition, side), others))
+    for option in definition.log_options:
+        object.__setattr__(made, option, _reading(getattr(definition, option), others))
     object.__setattr__(made, "name", name)
     return made
 

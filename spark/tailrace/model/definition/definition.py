@@ -58,6 +58,9 @@ class Definition:
     state.
     """
 
+    log_options: ClassVar[tuple[str, ...]] = ("log",)
+    """The names of the options with the logs that the definition reads."""
+
     if TYPE_CHECKING:
         # Declare these members for type checkers only. At run time, a dataclass would take such a property as the
         # default value of the field with the same name.

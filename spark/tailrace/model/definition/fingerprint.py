@@ -146,7 +146,7 @@ def outputs(meaning: Parts) -> list[str]:
 
 
 def _required(one: Parts, other: Parts) -> list[str]:
-    """List the columns that one definition requires, of those that the other uses."""
+    """List the columns that one definition requires and the other uses."""
     used = dict(other["columns"])
     return [name for name in one.get("required", ()) if name in used]
 

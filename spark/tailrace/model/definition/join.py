@@ -81,6 +81,7 @@ class Join(Windowless):
     """
 
     kind_name, state_name, repairs_late = "join", "kept records", True
+    log_options = SIDES
 
     name: str
     left: Log

@@ -45,8 +45,8 @@ class SqlExecution(DuckExecution):
         self._names["given"] = Relation(f"{self._own}_given")
         # If SQL runs all steps and no step rejects records, the steps are a view. Then DuckDB runs them together with
         # the query that reads their records, and computes only the columns that this query needs.
-        self._viewed = bool(pipeline.each) and steps is None and self._assigns and not may_fail(pipeline)
-        self._viewed = self._viewed and all(map(is_common, pipeline.each))
+        common = steps is None and all(map(is_common, pipeline.each))
+        self._viewed = bool(pipeline.each) and common and self._assigns and not may_fail(pipeline)
 
     def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
         taken, names = self._registered(bundle), self._names
