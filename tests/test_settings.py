@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
+from tailrace.ingest.kafka_access import KafkaAccess
 from tailrace.lake.catalog.backends import (
     CatalogKind,
     Glue,
@@ -20,7 +22,7 @@ from tailrace.lake.catalog.backends import (
     storage_properties,
 )
 from tailrace.model.base.errors import TailraceError
-from tailrace.settings import Settings, SettingsError
+from tailrace.settings import SECRETS, Settings, SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +58,88 @@ PAGE = Path(__file__).parents[1] / "docs" / "lakes.md"
 def test_the_settings_on_the_page_on_lakes_hold(block: str, tmp_path: Path) -> None:
     (tmp_path / "tailrace.toml").write_text(block)
     assert Settings().model_fields_set == set(re.findall(r"^(\w+) =", block, re.MULTILINE))
+
+
+KAFKA = PAGE.with_name("kafka.md")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", KAFKA.read_text(), re.DOTALL))
+def test_the_settings_on_the_page_on_kafka_hold(block: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("me:hush-hush\n")
+    (tmp_path / "tailrace.toml").write_text(block.replace("/run/secrets/kafka", "secret"))
+    names = {name.removesuffix("_file") for name in re.findall(r"^(\w+) =", block, re.MULTILINE)}
+    settings = Settings()
+    assert settings.model_fields_set == names
+    if "kafka_credential" in names:
+        assert settings.kafka_credential == SecretStr("me:hush-hush")
+
+
+def test_settings_for_kafka_that_contradict_each_other_are_all_named_and_show_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hush = "me:hush-8c1f"
+    options = {"group.id": hush, "sasl.jaas.config": hush, "kafka.fetch.min.bytes": 1, "value.deserializer": hush,
+               "ssl.keystore.location": hush, "fetch.min.bytes": 1}  # fmt: skip
+    wrong = {"SECURITY": "tls", "CREDENTIAL": hush, "TOKEN_URI": "https://login/x", "KEY_PASSWORD": hush,
+             "TLS": "false", "CA": "ca.pem", "OPTIONS": json.dumps(options)}  # fmt: skip
+    for name, value in wrong.items():
+        monkeypatch.setenv(f"TAILRACE_KAFKA_{name}", value)
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    named = [fault.path.removeprefix("kafka_") for fault in caught.value.faults]
+    refused = [f"options[{name!r}]" for name in options if name != "fetch.min.bytes"]
+    assert named == ["credential", "token_uri", "tls", "ca", "certificate", *refused]
+    assert "hush" not in str(caught.value)
+    assert "write 'fetch.min.bytes'" in str(caught.value)
+    for name in wrong:
+        monkeypatch.delenv(f"TAILRACE_KAFKA_{name}")
+    monkeypatch.setenv("TAILRACE_KAFKA_SECURITY", "oauthbearer")
+    with pytest.raises(SettingsError, match=r"(?s)kafka_credential.*_FILE.*kafka_token_uri.*'oauthbearer' needs"):
+        Settings()
+    for text in ("hush", "[1]", '{"a": {}}'):
+        monkeypatch.setenv("TAILRACE_KAFKA_OPTIONS", text)
+        with pytest.raises(SettingsError, match=r"kafka_options = '\(not shown\)'.*fetch.min.bytes") as caught:
+            Settings()
+        assert text not in str(caught.value)
+
+
+def test_a_secret_may_be_the_content_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        file = tmp_path / name
+        file.write_text("id:a secret of many letters\r\n")
+        monkeypatch.setenv(f"TAILRACE_{name.upper()}_FILE", str(file))
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    assert "many letters" not in str(caught.value)
+    for name in SECRETS:
+        if name != "serve_token":
+            monkeypatch.delenv(f"TAILRACE_{name.upper()}_FILE")
+    assert Settings().serve_token == SecretStr("id:a secret of many letters")
+    monkeypatch.setenv("TAILRACE_SERVE_TOKEN", "the variable has precedence")
+    assert Settings().serve_token == SecretStr("the variable has precedence")
+    monkeypatch.delenv("TAILRACE_SERVE_TOKEN")
+    (tmp_path / "serve_token").unlink()
+    with pytest.raises(SettingsError, match=r"serve_token = '\(not shown\)': expected a file with the secret at "):
+        Settings()
+
+
+def test_pem_files_that_java_cannot_use_are_all_named_with_what_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "-----BEGIN {0}PRIVATE KEY-----\nhush\n-----END {0}PRIVATE KEY-----\n"
+    (tmp_path / "key").write_text(key.format("RSA "))
+    (tmp_path / "certificate").write_text(key.format("ENCRYPTED "))
+    for name, value in {"SECURITY": "tls", "CA": "ca", "CERTIFICATE": "certificate", "KEY": "key"}.items():
+        monkeypatch.setenv(f"TAILRACE_KAFKA_{name}", value)
+    with pytest.raises(SettingsError) as caught:
+        KafkaAccess.of(Settings())
+    message = str(caught.value)
+    assert [fault.path for fault in caught.value.faults] == ["kafka_ca", "kafka_certificate", "kafka_key"]
+    assert "openssl pkcs8 -topk8 -nocrypt" in message
+    assert "hush" not in message
+    monkeypatch.delenv("TAILRACE_KAFKA_KEY")
+    with pytest.raises(SettingsError, match=r"kafka_certificate.*set TAILRACE_KAFKA_KEY_PASSWORD"):
+        KafkaAccess.of(Settings())
 
 
 URIS = [

@@ -4,13 +4,19 @@ Every field can be set in two ways: by the environment variable `TAILRACE_` + th
 `tailrace.toml`. The environment has precedence. The file is searched for in the working directory, and then in each
 folder above it. A relative path is relative to the folder of the file or, if there is no file, to the working
 directory.
+
+A secret can also be the content of a file: `TAILRACE_KAFKA_CREDENTIAL_FILE`, or `kafka_credential_file` in
+`tailrace.toml`, is the path of a file with the secret `kafka_credential`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,7 +33,13 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from tailrace.model.base.errors import Fault, TailraceError
 
@@ -45,10 +57,48 @@ HttpAddress = Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
 """The settings that are valid only for a REST catalog."""
 
-_SECRETS = (
+SECRETS = (
     "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
+    "kafka_credential", "kafka_key_password",
 )  # fmt: skip
-"""The settings whose values are never shown in messages."""
+"""The settings whose values are secret. Each of them may also be the content of a file, `TAILRACE_..._FILE`."""
+
+_HIDDEN = (*SECRETS, "kafka_options")
+"""The settings whose values are never shown in messages. Someone may have written a secret into the options."""
+
+KafkaSecurity = Literal["plaintext", "tls", "iam", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"]
+
+_SASL = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
+_KAFKA_USES = {
+    "kafka_ca": ("tls", "iam", *_SASL),
+    "kafka_certificate": ("tls", *_SASL),
+    "kafka_credential": _SASL,
+    "kafka_token_uri": ("oauthbearer",),
+    "kafka_scope": ("oauthbearer",),
+    "kafka_extensions": ("oauthbearer",),
+}
+"""The settings for Kafka, and for each setting the values of `kafka_security` that use it."""
+
+_KAFKA_OWN = {
+    "group.id": "Spark gives each query its own group, and the log records the position",
+    "auto.offset.reset": "a stream reads every message; --start says where a new log begins",
+    "enable.auto.commit": "the log records the position",
+    "auto.commit.interval.ms": "the log records the position",
+    "key.deserializer": "Tailrace reads the bytes",
+    "value.deserializer": "Tailrace reads the bytes",
+    "interceptor.classes": "an interceptor could change or drop messages",
+    "isolation.level": "messages of aborted transactions are never read",
+    "config.providers": "settings come from the environment, or from files TAILRACE_..._FILE",
+    "bootstrap.servers": "set TAILRACE_KAFKA_BOOTSTRAP",
+    "security.protocol": "set TAILRACE_KAFKA_SECURITY",
+    "enable.metrics.push": "set it at the broker",
+}
+"""The consumer settings that `kafka_options` may not have, with the reason."""
+
+_KAFKA_SECURE = re.compile(
+    r"(?i)sasl\..*|ssl\.(truststore|keystore|key|ca|certificate)\..*|.*(password|secret|jaas|credential).*"
+)
+"""The consumer settings for which Tailrace has settings of its own, because their values may be secret."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -68,6 +118,40 @@ Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 SHORTEST_TOKEN = 16
 """The minimum length of a token, in characters; a shorter token could be guessed."""
+
+
+def _options(value: Any) -> Any:
+    """Parse options, which are a JSON object in the environment; numbers and booleans become texts."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('a JSON object, such as {"fetch.min.bytes": 100000}') from None
+    if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
+        raise ValueError('an object of texts, numbers and booleans, such as {"fetch.min.bytes": 100000}')
+    return {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
+
+
+Options = Annotated[dict[str, str], NoDecode, BeforeValidator(_options)]
+
+
+@dataclass(frozen=True)
+class _SecretFile:
+    """The path of the file that contains a secret."""
+
+    path: str
+
+
+def _secret(value: Any) -> Any:
+    """Read a secret from its file. A line end after the secret is no part of it."""
+    if not isinstance(value, _SecretFile):
+        return value
+    try:
+        text = (_root() / Path(value.path).expanduser()).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ValueError(f"a file with the secret at {value.path} ({reason})") from None
+    return SecretStr(text.removesuffix("\n").removesuffix("\r"))
 
 
 class SettingsError(TailraceError, ValueError):
@@ -226,8 +310,43 @@ class Settings(BaseSettings):
     """
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The addresses of the Kafka brokers, separated by commas: `host:port,host:port`."""
-    kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
-    """The security of the connections to Kafka brokers: none, TLS, or TLS with authentication by IAM, as in MSK."""
+    kafka_security: KafkaSecurity = "plaintext"
+    """The security of the connections to Kafka brokers: none (`plaintext`), TLS (`tls`, with a certificate of one's own
+    if `kafka_certificate` is set), authentication by IAM, as in MSK (`iam`), or a mechanism of SASL (`plain`,
+    `scram-sha-256`, `scram-sha-512`, `oauthbearer`).
+    """
+    kafka_tls: bool = True
+    """Whether connections with a mechanism of SASL are encrypted. Without TLS, `plain` and `oauthbearer` send the
+    password or token in clear.
+    """
+    kafka_credential: Annotated[SecretStr, _form(r"(?s)[^:]+:.+", "USER:PASSWORD")] | None = None
+    """The user and password for Kafka, as `USER:PASSWORD`. For `oauthbearer`, the OAuth2 client, as `ID:SECRET`."""
+    kafka_ca: AbsolutePath | None = None
+    """The PEM file with the certificates of the authorities that the brokers' certificates are signed by. If None,
+    Java's own authorities are trusted.
+    """
+    kafka_certificate: AbsolutePath | None = None
+    """The PEM file with the certificate by which the brokers know this client (mutual TLS), followed by the
+    certificates of its issuers. The file may also contain the key.
+    """
+    kafka_key: AbsolutePath | None = None
+    """The PEM file with the key of `kafka_certificate`, in the form PKCS #8. If None, the key is in the file of the
+    certificate.
+    """
+    kafka_key_password: SecretStr | None = None
+    """The password with which the key of `kafka_certificate` is encrypted."""
+    kafka_token_uri: HttpAddress | None = None
+    """The address at which the OAuth2 client requests tokens for Kafka."""
+    kafka_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
+    """The scope of the tokens that the OAuth2 client requests for Kafka."""
+    kafka_extensions: Options = Field(default_factory=dict)
+    """A JSON object of SASL extensions that go with a token, such as `{"logicalCluster": "lkc-1"}` for Confluent's
+    cloud.
+    """
+    kafka_options: Options = Field(default_factory=dict)
+    """A JSON object of further settings of Kafka's consumer, such as `{"fetch.min.bytes": 100000}`. Settings for which
+    Tailrace has a setting of its own are refused.
+    """
     schema_registry_uri: HttpAddress | None = None
     """The address of the schema registry for Kafka messages. The registry must have Confluent's interface."""
     schema_registry_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "USER:PASSWORD")] | None = None
@@ -303,7 +422,7 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise SettingsError([_fault(each) for each in error.errors()]) from None
+            raise SettingsError([fault for each in error.errors() for fault in _faults(each)]) from None
         except tomllib.TOMLDecodeError as error:
             raise SettingsError([Fault(FILE, str(_root() / FILE), "a TOML file", f"correct it: {error}")]) from None
 
@@ -335,6 +454,22 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings in the order of precedence: arguments, environment, file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secret_files(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Take secrets from files: `TAILRACE_..._FILE` in the environment, or `..._file` in `tailrace.toml`."""
+        files = {name: values.pop(f"{name}_file", None) for name in SECRETS}
+        for name, place in files.items():
+            place = os.environ.get(f"{PREFIX}{name.upper()}_FILE") or place
+            if place and values.get(name) is None:
+                values[name] = _SecretFile(str(place))
+        return values
+
+    @field_validator(*SECRETS, mode="before")
+    @classmethod
+    def _secret_text(cls, value: Any) -> Any:
+        return _secret(value)
 
     @field_validator("warehouse", "checkpoints", mode="before")
     @classmethod
@@ -404,6 +539,53 @@ class Settings(BaseSettings):
             raise PydanticCustomError("schema_registry_uri", f"the registry for which {named[0]} is set")
         return self
 
+    @model_validator(mode="after")
+    def _one_way_to_brokers(self) -> Settings:
+        """Check that the settings for Kafka belong together. All faults are reported at once."""
+        if faults := list(self._kafka_faults()):
+            raise PydanticCustomError("faults", "settings for Kafka that belong together", {"faults": faults})
+        return self
+
+    def _kafka_faults(self) -> Iterator[Fault]:
+        security = self.kafka_security
+        for name, uses in _KAFKA_USES.items():
+            if getattr(self, name) and security not in uses:
+                expected = f"nothing, since kafka_security is {security!r}"
+                value = "(not shown)" if name in _HIDDEN else _masked(getattr(self, name))
+                remedy = f"take it out, or set {_variable('kafka_security')} to {' or '.join(uses)}"
+                yield Fault(name, value, expected, remedy)
+        needed = {"kafka_credential": _SASL, "kafka_token_uri": ("oauthbearer",)}
+        for name, uses in needed.items():
+            if security in uses and getattr(self, name) is None:
+                form = "an address" if name == "kafka_token_uri" else "USER:PASSWORD"
+                named = _variable(name) + (f" or {_variable(name)}_FILE" if name in SECRETS else "")
+                yield Fault(name, "", f"{form}, which kafka_security {security!r} needs", f"set {named}")
+        if not self.kafka_tls:
+            if security not in _SASL:
+                yield Fault("kafka_tls", False, f"true, since kafka_security is {security!r}",
+                            f"take it out, or set {_variable('kafka_security')} to {' or '.join(_SASL)}")  # fmt: skip
+            for name in ("kafka_ca", "kafka_certificate"):
+                if getattr(self, name):
+                    remedy = f"take out {_variable(name)} or {_variable('kafka_tls')}"
+                    yield Fault(name, getattr(self, name), "nothing, since kafka_tls is false", remedy)
+        for name in ("kafka_key", "kafka_key_password"):
+            if getattr(self, name) and not self.kafka_certificate:
+                yield Fault("kafka_certificate", "", f"the certificate for which {name} is set",
+                            f"set {_variable('kafka_certificate')}")  # fmt: skip
+        remedy = f"take it out of {_variable('kafka_options')}"
+        for name in self.kafka_options:
+            place = f"kafka_options[{name!r}]"
+            if name.startswith("kafka."):
+                yield Fault(place, "(not shown)", "Kafka's own name of a consumer setting, without kafka.",
+                            f"write {name.removeprefix('kafka.')!r}")  # fmt: skip
+            elif name in _KAFKA_OWN or name.endswith((".deserializer", ".serializer")):
+                reason = _KAFKA_OWN.get(name, "Tailrace reads the bytes")
+                yield Fault(place, "(not shown)", f"nothing: {reason}", remedy)
+            elif _KAFKA_SECURE.fullmatch(name):
+                expected = "nothing: its value may be secret, and Tailrace has settings for it"
+                instead = "TAILRACE_KAFKA_CREDENTIAL, _CA, _CERTIFICATE, _KEY or _TOKEN_URI"
+                yield Fault(place, "(not shown)", expected, f"{remedy}, and set {instead}")
+
     @property
     def of_rest(self) -> bool:
         """Whether the catalog is reached through Iceberg's REST interface."""
@@ -424,8 +606,16 @@ class Settings(BaseSettings):
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
 
 
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
+
+
+def _faults(error: Any) -> list[Fault]:
+    """Convert one of pydantic's validation errors to faults."""
+    return error["ctx"]["faults"] if error["type"] == "faults" else [_fault(error)]
+
+
 def _fault(error: Any) -> Fault:
-    """Convert one of pydantic's validation errors to a `Fault`."""
     if not error["loc"]:
         named, expected = "catalog_uri", str(error.get("ctx", {}).get("error", "")) or error["msg"]
         if error["type"] in Settings.model_fields:
@@ -436,7 +626,7 @@ def _fault(error: Any) -> Fault:
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
     expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
-    value = "(not shown)" if name in _SECRETS else _masked(error["input"])
+    value = "(not shown)" if name in _HIDDEN else _masked(error["input"])
     return Fault(name, value, expected, f"set {PREFIX}{name.upper()}")
 
 

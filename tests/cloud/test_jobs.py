@@ -16,7 +16,8 @@ import pytest
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
 from tailrace.cli.runtime.cluster_entry import MOST, run_submitted
-from tailrace.ingest.sources import SECURITY, Kafka
+from tailrace.ingest.kafka_access import KafkaAccess
+from tailrace.ingest.sources import Kafka
 from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
@@ -91,15 +92,17 @@ class Reader:
         return self
 
 
-@pytest.mark.parametrize("security", SECURITY)
+@pytest.mark.parametrize("security", ["plaintext", "tls", "iam"])
 def test_brokers_are_talked_to_as_the_setting_says(security: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_KAFKA_SECURITY", security)
     reader: Any = Reader()
-    Kafka("flights", "b:9098", security=Settings().kafka_security).stream(reader)
+    Kafka("flights", "b:9098", access=KafkaAccess.of(Settings())).stream(reader)
     own = {"kafka.bootstrap.servers", "subscribe", "startingOffsets", "kafka.isolation.level", "failOnDataLoss"}
-    assert {name: value for name, value in reader.told.items() if name not in own} == SECURITY[security]
-    protocols = {"plaintext": None, "tls": "SSL", "iam": "SASL_SSL"}
-    assert reader.told.get("kafka.security.protocol") == protocols[security]
+    told = {name: value for name, value in reader.told.items() if name not in own}
+    protocols = {"plaintext": "PLAINTEXT", "tls": "SSL", "iam": "SASL_SSL"}
+    assert told.pop("kafka.security.protocol") == protocols[security]
+    assert bool(told) == (security == "iam")
+    assert told.get("kafka.sasl.mechanism", "AWS_MSK_IAM") == "AWS_MSK_IAM"
 
 
 def test_the_dags_of_the_page_parse_beside_a_runner(tmp_path: Path) -> None:

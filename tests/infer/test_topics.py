@@ -14,6 +14,7 @@ from tailrace.cli.main import app
 from tailrace.infer.inference import infer
 from tailrace.infer.samples import SampleError
 from tailrace.infer.topics import read_topic
+from tailrace.ingest.kafka_access import PLAINTEXT
 from tailrace.plan.loader import load
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_the_latest_messages_of_each_partition_are_the_sample(broker: Broker, tm
     broker.create("infer_shop", 3)
     broker.produce("infer_shop", [(number % 2, message(number, late=30 * (number % 8 == 7))) for number in range(400)])
     broker.produce("infer_shop", [(0, b"no json"), (1, None)])
-    sample = read_topic("infer_shop", broker.bootstrap, "plaintext", 90)
+    sample = read_topic("infer_shop", broker.bootstrap, PLAINTEXT, 90)
     assert (len(sample.records), sample.unread, sample.whole) == (29 + 29, 1, False)
     assert len(sample.arrivals) == len(sample.records)
     made = infer(sample)
@@ -52,4 +53,4 @@ def test_the_latest_messages_of_each_partition_are_the_sample(broker: Broker, tm
         if topic == "infer_nothing":
             broker.create(topic)
         with pytest.raises(SampleError, match=topic):
-            read_topic(topic, broker.bootstrap, "plaintext", 90)
+            read_topic(topic, broker.bootstrap, PLAINTEXT, 90)

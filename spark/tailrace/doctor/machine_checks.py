@@ -5,13 +5,16 @@ None of these checks starts Spark.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
 
 from tailrace.doctor.findings import Finding, UnseenError, fault, run_check
+from tailrace.ingest.kafka_access import KafkaAccess, NoAnswerError
 from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
 from tailrace.toolchain import missing_jars, pinned_jars, require_java
@@ -21,6 +24,13 @@ PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "
 
 PATIENCE = 2.0
 """The maximum time to wait for a connection to a broker, in seconds."""
+
+ANSWER = 10.0
+"""The maximum time to wait for the brokers' answer, in seconds."""
+
+_SILENT = logging.getLogger("tailrace.doctor.brokers")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 
 
 def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
@@ -39,9 +49,9 @@ def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterat
 
 
 def check_brokers(settings: Settings) -> str:
-    """Check that each Kafka broker accepts a connection.
+    """Check that each Kafka broker accepts a connection, and that the brokers accept a client with these settings.
 
-    Raises `WrongError` if a broker does not accept a connection, and `UnseenError` if no brokers are set.
+    Raises `WrongError` if they do not, and `UnseenError` if no brokers are set.
     """
     if settings.kafka_bootstrap is None:
         raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
@@ -54,7 +64,35 @@ def check_brokers(settings: Settings) -> str:
             deaf.append(f"{broker} ({error})")
     if deaf:
         raise fault("silent-brokers", brokers=", ".join(deaf))
-    return f"{settings.kafka_bootstrap} can be reached (asked nothing: that needs the topic's own credentials)"
+    return _answer(settings, KafkaAccess.of(settings))
+
+
+def _answer(settings: Settings, access: KafkaAccess) -> str:
+    """Ask the brokers for their topics as the client that the settings describe.
+
+    Raises `WrongError` if the brokers do not answer this client.
+    """
+    brokers = settings.kafka_bootstrap
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        return f"{brokers} can be reached (asked nothing: that needs the extra `kafka`)"
+    if access.security == "iam":
+        return f"{brokers} can be reached (asked nothing: only Java's client signs in with IAM)"
+    failures: list[Any] = []
+    options: dict[str, Any] = {
+        "bootstrap.servers": brokers,
+        "logger": _SILENT,
+        "error_cb": failures.append,
+        **access.librdkafka,
+    }
+    try:
+        topics = access.listed(AdminClient(options), failures, ANSWER)
+    except (KafkaException, NoAnswerError) as error:
+        why = str(error) if isinstance(error, NoAnswerError) else access.hide(error.args[0].str())
+        raise fault("refusing-brokers", brokers=brokers, security=access.security, why=why) from None
+    return f"{brokers} answers a client with {access.security}: {len(topics):,} topics"
 
 
 def check_schema_registry(settings: Settings) -> str:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from tailrace.infer.samples import Sample, SampleError
+from tailrace.ingest.kafka_access import KafkaAccess, NoAnswerError
 
 PATIENCE = 10.0
 """The time, in seconds, to wait for a broker."""
@@ -14,7 +15,7 @@ PATIENCE = 10.0
 _SILENT = logging.getLogger("tailrace.infer.topics")
 
 
-def read_topic(topic: str, bootstrap: str, security: str, records: int) -> Sample:
+def read_topic(topic: str, bootstrap: str, access: KafkaAccess, records: int) -> Sample:
     """Read the latest messages of each partition of a topic, at most so many in all.
 
     No offsets are committed. Raises `SampleError` if the topic has no messages in JSON, or cannot be read.
@@ -23,28 +24,34 @@ def read_topic(topic: str, bootstrap: str, security: str, records: int) -> Sampl
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
         raise SampleError('topics are read with confluent-kafka: pip install "tailrace[kafka]"') from error
-    if security == "iam":
+    if access.security == "iam":
         raise SampleError(
             "a topic with IAM is not read here: write some messages to a file, one on each line, and infer from it"
         )
     options = {
         "bootstrap.servers": bootstrap, "group.id": "tailrace-infer", "enable.auto.commit": False,
-        "enable.partition.eof": True, "security.protocol": "ssl" if security == "tls" else "plaintext",
-        "isolation.level": "read_committed", "logger": _SILENT,
+        "enable.partition.eof": True, "isolation.level": "read_committed", "logger": _SILENT, **access.librdkafka,
     }  # fmt: skip
-    consumer = Consumer(options)
+    failures: list[Any] = []
+    whole = f"topic {topic} of {bootstrap} cannot be read"
     try:
-        return _read(consumer, topic, bootstrap, records)
+        consumer = Consumer({**options, "error_cb": failures.append})
     except KafkaException as error:
-        raise SampleError(f"topic {topic} of {bootstrap} cannot be read: {error.args[0].str()}") from error
+        raise SampleError(f"{whole}: {access.hide(error.args[0].str())}") from None
+    try:
+        found = access.listed(consumer, failures, PATIENCE, topic)[topic]
+        return _read(consumer, found, topic, bootstrap, records)
+    except NoAnswerError as error:
+        raise SampleError(f"{whole}: {error}") from None
+    except KafkaException as error:
+        raise SampleError(f"{whole}: {access.hide(error.args[0].str())}") from None
     finally:
         consumer.close()
 
 
-def _read(consumer: Any, topic: str, bootstrap: str, records: int) -> Sample:
+def _read(consumer: Any, found: Any, topic: str, bootstrap: str, records: int) -> Sample:
     from confluent_kafka import KafkaError, TopicPartition
 
-    found = consumer.list_topics(topic, timeout=PATIENCE).topics[topic]
     if found.error is not None or not found.partitions:
         raise SampleError(f"{bootstrap} has no topic {topic}")
     sample = Sample("json", topic, topic, whole=False)

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlparse
@@ -29,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.ingest.column_slices import open_parquet
 from tailrace.ingest.compressed_text import HADOOPS, compression, has_line_over, open_text
 from tailrace.ingest.json_values import has_values
+from tailrace.ingest.kafka_access import PLAINTEXT, KafkaAccess
 from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvRecords, is_blank
@@ -102,24 +101,19 @@ class Files:
         return f"{self.format} files in {self.folder}"
 
 
-SECURITY: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    resources.files(__package__).joinpath("kafka_security.toml").read_text()
-)
-"""The options of Spark's Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
-
-
 @dataclass(frozen=True)
 class Kafka:
     """A Kafka topic as a source. The log that reads the topic declares the format of the messages.
 
-    `per_epoch` is the maximum number of records in an epoch; `security` is a key of `SECURITY`. If the topic was
-    deleted and created again, `new_topic` must be the id of the new topic, which is then read from its beginning.
+    `per_epoch` is the maximum number of records in an epoch; `access` says how clients connect to the brokers.
+    If the topic was deleted and created again, `new_topic` must be the id of the new topic, which is then read from its
+    beginning.
     """
 
     topic: str
     bootstrap: str
     per_epoch: int | None = None
-    security: str = "plaintext"
+    access: KafkaAccess = PLAINTEXT
     new_topic: str | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
@@ -135,7 +129,7 @@ class Kafka:
             .option("kafka.isolation.level", "read_committed")
             # If the broker has lost records, the query must fail, because a person has to decide what to do.
             .option("failOnDataLoss", "true")
-            .options(**SECURITY[self.security])
+            .options(**self.access.spark)
         )
         if self.per_epoch:
             reader = reader.option("maxOffsetsPerTrigger", self.per_epoch)

@@ -251,6 +251,8 @@ def _setting_text(value: object) -> str:
     """Format a setting's value for its environment variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value)
     return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)
 
 

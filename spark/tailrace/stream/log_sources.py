@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
-from tailrace.ingest.sources import SECURITY, Files, Kafka, Source, SourceError
+from tailrace.ingest.sources import Files, Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED, repeated_properties
 from tailrace.lake.commit.epoch_properties import OFFSET, TOPIC
@@ -156,9 +156,9 @@ def described(spark: SparkSession, topic: Kafka) -> Any:
 @contextmanager
 def _admin(jvm: Any, topic: Kafka) -> Iterator[Any]:
     properties = jvm.java.util.Properties()
-    options = {"kafka.bootstrap.servers": topic.bootstrap, **SECURITY[topic.security]}
+    options = {"bootstrap.servers": topic.bootstrap, **topic.access.java}
     for name, value in options.items():
-        properties.put(name.removeprefix("kafka."), value)
+        properties.put(name, value)
     for name in ("request.timeout.ms", "default.api.timeout.ms"):
         properties.put(name, str(PATIENCE * 1000))
     admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
@@ -173,7 +173,7 @@ class LogSourceError(SourceError):
 
     def __init__(self, log: str, source: Source, error: Exception) -> None:
         said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-        super().__init__(f"log {log} cannot be read from {source}: {str(said).split(chr(10), 1)[0]}")
+        super().__init__(f"log {log} cannot be read from {source}: {_shown(source, said)}")
         self.log = log
 
 
@@ -187,6 +187,11 @@ def unreachable(spark: SparkSession, source: Source) -> str | None:
             return None if there else f"the folder {source.folder} is not there"
         described(spark, source)
     except Py4JJavaError as error:
-        reason = str(error.java_exception.toString()).split("\n", 1)[0]
-        return f"{source} cannot be reached: {reason}"
+        return f"{source} cannot be reached: {_shown(source, error.java_exception.toString())}"
     return None
+
+
+def _shown(source: Source, message: object) -> str:
+    """Return the first line of an error's message, without the secrets of the source."""
+    line = str(message).split("\n", 1)[0]
+    return source.access.hide(line) if isinstance(source, Kafka) else line

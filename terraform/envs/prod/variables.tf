@@ -89,7 +89,7 @@ variable "kafka_bootstrap" {
 }
 
 variable "kafka_security" {
-  description = "How an existing Kafka is talked to: plaintext, tls or iam."
+  description = "How clients sign in to an existing Kafka: plaintext, tls, iam, plain, scram-sha-256, scram-sha-512 or oauthbearer."
   type        = string
   default     = "tls"
 }

@@ -142,13 +142,13 @@ variable "kafka_bootstrap" {
 }
 
 variable "kafka_security" {
-  description = "How an existing Kafka is talked to: plaintext, tls or iam. MSK that is made here is iam."
+  description = "How clients sign in to an existing Kafka: plaintext, tls, iam, plain, scram-sha-256, scram-sha-512 or oauthbearer. MSK that is made here is iam."
   type        = string
   default     = "tls"
 
   validation {
-    condition     = contains(["plaintext", "tls", "iam"], var.kafka_security)
-    error_message = "kafka_security: set plaintext, tls or iam."
+    condition     = contains(["plaintext", "tls", "iam", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"], var.kafka_security)
+    error_message = "kafka_security: set plaintext, tls, iam, plain, scram-sha-256, scram-sha-512 or oauthbearer."
   }
 }
 

@@ -23,10 +23,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from tailrace.ingest.kafka_access import jaas
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, require_java
+from tests.support.services.kafka_identities import AUDIENCE, PASSWORD, USER, Identities
 
 READY_SECONDS = 120
 JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -40,6 +43,13 @@ class Broker:
     """A running broker. Topics are made before they are used."""
 
     bootstrap: str
+    identities: Identities
+    sasl: str
+    """Where clients with SASL connect, over TLS."""
+    sasl_plain: str
+    """Where clients with SASL connect, without TLS."""
+    mutual: str
+    """Where clients connect that have a certificate."""
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Make a topic."""
@@ -87,6 +97,12 @@ class Broker:
         """A client that administers it."""
         return AdminClient({"bootstrap.servers": self.bootstrap, **_QUIET})
 
+    def enrol(self, user: str, password: str) -> None:
+        """Give a user a password for SCRAM."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
+        self._done(self.admin.alter_user_scram_credentials([change]))
+
     def _done(self, futures: dict[Any, Any]) -> None:
         for future in futures.values():
             future.result(timeout=60)
@@ -110,9 +126,22 @@ def running(folder: Path) -> Iterator[Broker]:
     jars = class_path(settings.jars, ["kafka-broker"])
     java = [str(require_java(settings.java_home).command), *JVM, "-cp", os.pathsep.join(map(str, jars))]
     folder.mkdir(parents=True, exist_ok=True)
-    port, controller = _free_ports(2)
+    port, controller, sasl, sasl_plain, mutual = _free_ports(5)
+    identities = Identities(folder / "identities")
+    identities.make()
+    jwks = (identities.folder / "jwks.json").as_uri()
+    java[1:1] = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}"]
     properties = folder / "kraft.properties"
-    properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
+    listeners = {"PLAINTEXT": port, "CONTROLLER": controller, "SASL": sasl, "SASLPLAIN": sasl_plain, "MUTUAL": mutual}
+    places = {name: f"{name}://127.0.0.1:{number}" for name, number in listeners.items()}
+    login = jaas("org.apache.kafka.common.security.plain.PlainLoginModule", {f"user_{USER}": PASSWORD})
+    values = {
+        "controller": controller, "folder": folder, "listeners": ",".join(places.values()), "jwks": jwks,
+        "advertised": ",".join(place for name, place in places.items() if name != "CONTROLLER"),
+        "audience": AUDIENCE, "oauth": "org.apache.kafka.common.security.oauthbearer",
+        "plain": login.replace("\\", "\\\\"),
+    }  # fmt: skip
+    properties.write_text(PROPERTIES.format(**values))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     formatted = subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties)],
@@ -133,7 +162,8 @@ def running(folder: Path) -> Iterator[Broker]:
             start_new_session=True,
         )
         stack.callback(_stop, process)
-        broker = Broker(f"127.0.0.1:{port}")
+        at = (f"127.0.0.1:{number}" for number in (sasl, sasl_plain, mutual))
+        broker = Broker(f"127.0.0.1:{port}", identities, *at)
         _wait(process, broker, folder / "broker.log")
         yield broker
 
@@ -183,9 +213,25 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners={listeners}
+advertised.listeners={advertised}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL,SASLPLAIN:SASL_PLAINTEXT,MUTUAL:SSL
+inter.broker.listener.name=PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/identities/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/identities/ca.pem
+listener.name.mutual.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
+listener.name.saslplain.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl.plain.sasl.jaas.config={plain}
+listener.name.sasl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.saslplain.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;
+listener.name.sasl.oauthbearer.sasl.server.callback.handler.class={oauth}.OAuthBearerValidatorCallbackHandler
+listener.name.sasl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url={jwks}
+listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience={audience}
+listener.name.sasl.oauthbearer.connections.max.reauth.ms=60000
 log.dirs={folder}/data
 auto.create.topics.enable=false
 log.retention.ms=-1

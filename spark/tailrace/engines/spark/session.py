@@ -35,10 +35,10 @@ from tailrace.toolchain.process_folder import process_folder
 _starting = threading.Lock()
 """The lock for starting Spark, and for checking whether Spark has been started."""
 
-REDACTED = "(?i)secret|password|token|credential|access[.]?key"
+REDACTED = "(?i)secret|password|token|credential|access[.]?key|jaas|keystore[.]key"
 """A pattern for the names of settings whose values Spark hides in its event log and web pages.
 
-The pattern is Spark's default pattern with `credential` added.
+The pattern is Spark's default pattern, with `credential` and the secrets of Kafka's clients added.
 """
 
 _SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")

@@ -37,6 +37,7 @@ def infer(
         sample = read_files(place, records, format)
     else:
         from tailrace.infer.topics import read_topic
+        from tailrace.ingest.kafka_access import KafkaAccess
 
         settings = Settings()
         brokers = bootstrap or settings.kafka_bootstrap
@@ -45,7 +46,7 @@ def infer(
                 f"{source}: no such file or folder: for a Kafka topic, pass --bootstrap HOST:PORT, or set "
                 "TAILRACE_KAFKA_BOOTSTRAP"
             )
-        sample = read_topic(source, brokers, settings.kafka_security, records)
+        sample = read_topic(source, brokers, KafkaAccess.of(settings), records)
     text = definition_text(inferred(sample, name))
     if out is None:
         print(text, end="")

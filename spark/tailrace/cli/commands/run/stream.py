@@ -94,12 +94,15 @@ def stream(
         )
     port = settings.metrics_port if metrics_port is None else metrics_port
     with Stop() as stop:
+        from tailrace.ingest.kafka_access import PLAINTEXT, KafkaAccess
         from tailrace.ingest.sources import Files, Kafka
 
+        topics_read = any(option == "--kafka" for option, _ in places.values())
+        access = KafkaAccess.of(settings) if topics_read else PLAINTEXT
         sources: dict[str, Files | Kafka] = {
             log: Files(place, format, per_epoch)
             if option == "--from"
-            else Kafka(place, given.bootstrap, per_epoch, settings.kafka_security, new_topic)
+            else Kafka(place, given.bootstrap, per_epoch, access, new_topic)
             for log, (option, place) in places.items()
         }
         run = _Run(pipelines, sources, settings, output, stop, once=once, every=every, follow_every=follow_every)
