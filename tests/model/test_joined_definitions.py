@@ -32,10 +32,13 @@ from tailrace import (
     minutes,
     seconds,
 )
+from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import DefinitionError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, EPOCH, duration
 from tailrace.model.definition.chain import chain
+from tailrace.model.logs.log import SIGN
 from tailrace.model.samples.visits import example
+from tailrace.model.step.join_step import JoinState, step
 
 ASKED = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
 CLICKED = Log(name="clicked", columns={"at": "timestamp", "query": "bigint", "ad": "string"}, event_time="at")
@@ -204,3 +207,24 @@ def test_only_pipelines_and_joins_read_what_a_join_takes_back() -> None:
             make()
         assert raised.value.faults[0].expected == expected
     assert joined(name="more", left=told.produced, left_columns="term").takes_back
+
+
+def test_a_join_pairs_and_retracts_doubles_that_are_equal_in_tables() -> None:
+    """Every double is an object of its own: NaN equals each other NaN, and zero equals negative zero."""
+    left, right = (
+        Log(name=name, columns={"at": "timestamp", "k": "double", "v": "double"}, event_time="at")
+        for name in ("asked", "clicked")
+    )
+    join = Join(name="j", left=left, right=right, on="k", within=minutes(5), left_columns="v", right_columns={"w": "v"})
+    for one, other in (("nan", "nan"), ("0.0", "-0.0"), ("inf", "inf")):
+        asked, clicked = (
+            join.log.records(side, [{"at": EPOCH, "k": float(key), "v": float(key)}])
+            for side, key in (("left", one), ("right", other))
+        )
+        state, pairs, _ = step(join, JoinState(), [*asked, *clicked], Clock(0, 0, 0))
+        assert [pair.retraction for pair in pairs] == [False]
+        again = join.log.records("left", [{"at": EPOCH, "k": float(other), "v": float(other)}])
+        taken = [{**record, SIGN: -1} for record in again]
+        state, pairs, _ = step(join, state, taken, Clock(1, 0, 0))
+        assert [pair.retraction for pair in pairs] == [True]
+        assert [one.side for one in state.kept] == ["right"]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from tailrace.model.base.errors import Fault, share_faults, whole_faults
 from tailrace.model.base.time import instant
-from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.types import decimal_parts, exact
 from tailrace.model.combiners.own import OwnCombiner
 
 _HASHES = 2**63
@@ -82,6 +82,12 @@ class ApproxQuantile(OwnCombiner):
     ...     state = median.add(state, delay)
     >>> 495 < median.output(state) < 507
     True
+
+    `share` is the number as it is written: 0.28 of 25 values are 7 values.
+
+    >>> some = ApproxQuantile("delay", 0.28)
+    >>> round(some.output([{"value": some._bucket(delay), "n": 1} for delay in range(1, 26)]))
+    7
     """
 
     column: str
@@ -107,7 +113,7 @@ class ApproxQuantile(OwnCombiner):
         return _added(a, b, -1)
 
     def output(self, state: list[dict[str, int]]) -> float | None:
-        left = max(1, ceil(self.share * sum(row["n"] for row in state)))
+        left = max(1, ceil(exact(self.share) * sum(row["n"] for row in state)))
         for row in state:
             left -= row["n"]
             if left <= 0:

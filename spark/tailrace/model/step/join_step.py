@@ -11,9 +11,11 @@ as well. When a record that was output without a partner gets a partner, the ear
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
+from tailrace.model.base.algebra import sort_key
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.join import Join
@@ -24,12 +26,12 @@ from tailrace.model.windows.windows import Window, windows_within_time
 Place: TypeAlias = "tuple[Any, ...]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kept:
     """An entry of a join's state: a record of one side of the join. If the join has windows, there is one entry per
     record and window.
 
-    `at` is the event time of the record, in microseconds.
+    `at` is the event time of the record, in microseconds. Values are equal as in tables, where NaN equals NaN.
     """
 
     side: str
@@ -37,8 +39,25 @@ class Kept:
     at: int
     window: Window | None
     place: Place
-    taken: bool = field(default=False, compare=False)
+    taken: bool = False
     """True if this entry is the retraction of a record with equal values; False if this entry is a record."""
+
+    @cached_property
+    def equal_values(self) -> Mapping[str, Any]:
+        """For each column, a key that is the same for equal values."""
+        return {name: sort_key(value) for name, value in self.values.items()}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Kept):
+            return NotImplemented
+        return self._identity == other._identity and self.equal_values == other.equal_values
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.side, self.at, self.window, self.place)
 
 
 @dataclass(frozen=True)
@@ -114,8 +133,9 @@ def step(
 
 def meet(join: Join, left: Kept, right: Kept) -> bool:
     """Return True if a left record and a right record form a pair."""
-    keys = [(left.values[name], right.values[name]) for name in join.keys]
-    if any(a is None or a != b for a, b in keys) or left.window != right.window:
+    if any(left.values[name] is None or left.equal_values[name] != right.equal_values[name] for name in join.keys):
+        return False
+    if left.window != right.window:
         return False
     before, after = join.reach
     return join.where is not None or -before <= right.at - left.at <= after
@@ -174,7 +194,7 @@ class _Together:
             self._found.setdefault(self._place(one.side, one), []).append(one)
 
     def _place(self, side: str, one: Kept) -> tuple[Any, ...]:
-        return (side, one.window, *(one.values[name] for name in self._join.keys))
+        return (side, one.window, *(one.equal_values[name] for name in self._join.keys))
 
     def _partners(self, one: Kept) -> list[Kept]:
         return self._found.get(self._place(RIGHT if one.side == LEFT else LEFT, one), [])
