@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Extras of pyproject.toml to install beside those that a target needs: `make setup WITH=java`.
 WITH ?=
 # What a target needs installed, as arguments of tools/setup; what is there already stays.
-NEEDS_demo := spark plot duckdb demo observe serve
+NEEDS_demo := spark sqlite plot duckdb demo observe
 NEEDS_dbt := $(NEEDS_demo) dbt
 NEEDS_airflow := $(NEEDS_demo) airflow
 NEEDS_all := $(NEEDS_demo) kafka dbt thrift airflow postgres aws group:dev group:cloud

@@ -192,7 +192,7 @@ def test_spark_is_told_where_the_parts_are() -> None:
 @deep
 @pytest.mark.slow
 def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
-    made = ClusterBundle(ROOT, Settings().jars)
+    made = ClusterBundle(ROOT, Settings().jars, extras=("aws", "sqlite"))
     for name in ("one", "two"):
         made.build(tmp_path / name, quiet)
     held = tmp_path / "one"
@@ -213,6 +213,7 @@ def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
         lines = (held / name).read_text().splitlines()
         assert any(line.startswith("boto3==") for line in lines)
         assert any(line.startswith("apache-airflow==") for line in lines) == (name == "requirements.txt")
+        assert any(line.startswith("sqlalchemy==") for line in lines) == (name == "requirements.txt")
         assert not any("://" in line for line in lines), "no address of an index"
     with zipfile.ZipFile(held / "plugins.zip") as file:
         assert file.namelist() == [wheel]

@@ -178,7 +178,7 @@ def test_a_package_of_another_version_is_wrong(lake: Lake, monkeypatch: pytest.M
     monkeypatch.setattr(machine_checks, "requires", lambda name: asked)
     told = found()
     assert told["pyiceberg"]["state"] == "wrong"
-    assert told["pyiceberg"]["found"].endswith(", the project pins 0.11.0")
+    assert told["pyiceberg"]["found"].endswith(", the project needs ==0.11.0")
     assert "pyiceberg==0.11.0" in told["pyiceberg"]["mend"]
 
 

@@ -103,7 +103,7 @@ class ClusterBundle:
 
     def _requirements(self, made: Path, wheel: Path) -> None:
         extras = ("airflow", *self.extras)
-        requirements = self._export_pins(extras, "--no-hashes")
+        requirements = self._export_pins((*extras, "sqlite"), "--no-hashes")
         (made / "requirements.txt").write_text(requirements)
         # Leave out Airflow, because Amazon's Airflow is already installed when the requirements are installed.
         requirements = self._export_pins(extras, "--no-hashes", "--prune", "apache-airflow")

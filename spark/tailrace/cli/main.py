@@ -62,12 +62,13 @@ def _is_for_typer(error: Exception) -> bool:
 
 def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
     """Print an error message, and return the `typer.Exit` that ends the command."""
-    # The module `diagnosis` is imported here, because only a command that fails needs it.
+    # These modules are imported here, because only a command that fails needs them.
     from tailrace.lake.upkeep.diagnosis import explain_error
+    from tailrace.toolchain.extras import explain_import
 
     if debug:
         traceback.print_exception(error)
-    shown = explain_error(error)
+    shown = (explain_import(error) if isinstance(error, ImportError) else None) or explain_error(error)
     if isinstance(shown, TailraceError):
         Output().error(str(shown))
         return typer.Exit(status_of(shown))

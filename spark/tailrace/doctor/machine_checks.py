@@ -13,13 +13,16 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from tailrace.doctor.findings import Finding, UnseenError, fault, run_check
 from tailrace.ingest.kafka_access import KafkaAccess, NoAnswerError
 from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
 from tailrace.toolchain import missing_jars, pinned_jars, require_java
+from tailrace.toolchain.extras import extra_of, extras
 
-PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
+PACKAGES = ("duckdb", "numpy", "pyiceberg", "sqlalchemy", "pyspark", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
 """The packages whose installed versions are compared with the versions that the project pins."""
 
 PATIENCE = 2.0
@@ -106,9 +109,14 @@ def check_schema_registry(settings: Settings) -> str:
     try:
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:
-        raise UnseenError(f"package {error.name} is not installed", "install the extra `kafka`, and `spark`") from None
+        raise UnseenError(f"package {error.name} is not installed", _advice(error.name)) from None
     subjects = SchemaRegistry(settings).subjects()
     return f"{settings.schema_registry_uri} answers: {len(subjects):,} subjects"
+
+
+def _advice(module: str | None) -> str:
+    extra = extra_of(module or "")
+    return "install tailrace anew" if extra is None else extra.command
 
 
 def _java(settings: Settings) -> str:
@@ -127,14 +135,8 @@ def _jars(settings: Settings) -> str:
     return f"{count} jars of {', '.join(groups)} in {settings.jars}, as pinned"
 
 
-_REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?(?:==([^\s;,]+))?(?:.*;.*\bextra == ['"]([\w-]+)['"])?""")
-"""Matches a requirement of a package: its name, its pinned version (if any), and the extra to which it belongs (if
-any).
-"""
-
-
-def _requirements() -> list[tuple[str, str | None, str | None]]:
-    """List the requirements of `tailrace`: the name, the pinned version and the extra of each requirement.
+def _requirements() -> list[tuple[Requirement, str | None]]:
+    """List the requirements of `tailrace`: each requirement, and the extra to which it belongs (if any).
 
     The list is empty if `tailrace` is not installed as a package.
     """
@@ -142,20 +144,22 @@ def _requirements() -> list[tuple[str, str | None, str | None]]:
         asked = requires("tailrace") or []
     except PackageNotFoundError:
         return []
-    return [(match[1].lower(), match[2], match[3]) for match in map(_REQUIREMENT.match, asked) if match is not None]
+    named = [(Requirement(text), re.search(r"""extra == ['"]([\w-]+)['"]""", text)) for text in asked]
+    return [(requirement, None if extra is None else extra[1]) for requirement, extra in named]
 
 
 def _package(name: str) -> str:
-    asked = [one for one in _requirements() if one[0] == name]
+    asked = [one for one in _requirements() if one[0].name.lower() == name]
     try:
         present = version(name)
     except PackageNotFoundError:
-        extra = next((extra for _, _, extra in asked if extra), None)
-        remedy = f"install the extra `{extra}`" if extra else "install tailrace with the extra that has it"
-        raise UnseenError("not installed", f"{remedy}, where it is needed") from None
-    pin = next((pin for _, pin, _ in asked if pin), None)
-    if pin is None:
+        extra = next((extra for _, extra in asked if extra), None)
+        if extra is None:
+            raise fault("missing-package", package=name) from None
+        raise UnseenError("not installed", f"{extras()[extra].command}, where it is needed") from None
+    wanted = next((requirement.specifier for requirement, _ in asked if requirement.specifier), None)
+    if wanted is None:
         raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
-    if present != pin:
-        raise fault("other-package", version=present, pinned=pin, package=name)
-    return f"{present}, as pinned"
+    if present not in wanted:
+        raise fault("other-package", version=present, wanted=wanted, package=name)
+    return f"{present}, as pinned" if str(wanted).startswith("==") else f"{present}, within {wanted}"

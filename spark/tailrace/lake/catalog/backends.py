@@ -24,6 +24,7 @@ from tailrace.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.catalog.sql import SqlCatalog
 
 BUSY = 60
 """The maximum time in seconds that a commit to an SQLite catalog waits for another process's commit.
@@ -116,9 +117,7 @@ class Sqlite(CatalogKind):
         properties = {"uri": f"sqlite:///{self.file}?timeout={BUSY}", **storage}
 
         def whole() -> Catalog:
-            from pyiceberg.catalog.sql import SqlCatalog
-
-            return make_commits_sure(SqlCatalog(self.settings.catalog, **properties))
+            return make_commits_sure(sql_catalog("sqlite")(self.settings.catalog, **properties))
 
         return cast("Catalog", SqliteLookups(self.settings.catalog, self.file, BUSY, properties, whole))
 
@@ -136,13 +135,13 @@ class Postgres(CatalogKind):
     jars = ("postgres",)
 
     def open(self, storage: Mapping[str, str]) -> Catalog:
-        from pyiceberg.catalog.sql import SqlCatalog
-
         at = self._at
         secret = "" if self._secret is None else f":{quote(self._secret, safe='')}"
         uri = f"postgresql+psycopg2://{at.username}{secret}@{at.hostname}:{at.port or 5432}{at.path}"
         # `pool_pre_ping` replaces connections that were cut off while idle.
-        return make_commits_sure(SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage))
+        return make_commits_sure(
+            sql_catalog("postgres")(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage)
+        )
 
     @property
     def spark(self) -> dict[str, str]:
@@ -153,6 +152,22 @@ class Postgres(CatalogKind):
     @cached_property
     def _at(self) -> Any:
         return urlparse(self.settings.catalog_uri)
+
+
+def sql_catalog(extra: str) -> type[SqlCatalog]:
+    """Import pyiceberg's catalog in a database.
+
+    Raises `LakeError`, which names the extra to install, if SQLAlchemy is not installed, or in a version before 2, as
+    in the environments of some Airflows.
+    """
+    try:
+        from pyiceberg.catalog.sql import SqlCatalog
+    except ImportError:
+        raise LakeError(
+            f"SQLAlchemy 2, with which the catalog is changed, is not installed: pip install 'tailrace[{extra}]', in "
+            "an environment of its own if another package here needs an older SQLAlchemy"
+        ) from None
+    return SqlCatalog
 
 
 class Glue(CatalogKind):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.usage import UsageError
 from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 
@@ -26,18 +25,13 @@ def serve(
     output = Output()
     settings = Settings() if token is None else Settings(serve_token=token)
     loaded = load_all(definitions)
-    try:
-        from tailrace.serve.airflow_links import airflow_address
-        from tailrace.serve.guard import Access
-        from tailrace.serve.lake_pages import ServedDefinitions
-        from tailrace.serve.web_application import application
-        from tailrace.serve.web_server import listen
-        from tailrace.serve.web_server import serve as run
-    except ImportError as error:
-        if error.name not in ("starlette", "uvicorn", "jinja2"):
-            raise
-        raise UsageError(f"{error.name} is not installed: install the extra `serve`") from None
     from tailrace.lake.catalog.lake import Lake
+    from tailrace.serve.airflow_links import airflow_address
+    from tailrace.serve.guard import Access
+    from tailrace.serve.lake_pages import ServedDefinitions
+    from tailrace.serve.web_application import application
+    from tailrace.serve.web_server import listen
+    from tailrace.serve.web_server import serve as run
 
     secret = None if settings.serve_token is None else settings.serve_token.get_secret_value()
     access = Access.of(host, secret, settings.serve_names)

@@ -15,7 +15,6 @@ from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.settings import Settings
-from tailrace.toolchain.tool_errors import ToolchainError
 
 
 def dbt(
@@ -37,10 +36,8 @@ def dbt(
     # Remove the parent folder of the project's folder from the import path: if the project's folder is named `dbt`, the
     # parent folder would hide the installed package `dbt`.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != project.resolve().parent]
-    try:
-        from dbt.cli.main import dbtRunner
-    except ImportError:
-        raise ToolchainError('dbt is not installed: run `make setup WITH="dbt"`, or install the extra `dbt`') from None
+    from dbt.cli.main import dbtRunner
+
     os.environ.setdefault("TAILRACE_NAMESPACE", settings.namespace)
     made = target.absolute()
     places = ["--project-dir", str(project), "--profiles-dir", str(project)]
