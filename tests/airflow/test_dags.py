@@ -185,7 +185,7 @@ def test_a_map_is_backfilled_from_a_dag_as_a_pipeline_is() -> None:
 def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
     from tailrace.airflow import stream_dag
 
-    with pytest.raises(RunnerError, match="a folder or a topic"):
+    with pytest.raises(RunnerError, match="a folder, a topic, or the topics of a pattern"):
         stream_dag(ROOT / "pipelines" / "flights.py")
 
 

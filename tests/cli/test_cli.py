@@ -161,6 +161,22 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
             ("--kafka", "rides"),
             "--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP",
         ),
+        (("--kafka-pattern", "r(", "--bootstrap", "b:1"), "--kafka-pattern r(: it is no regular expression: "),
+        (
+            ("--kafka", "a", "--kafka-pattern", "b", "--bootstrap", "b:1"),
+            "log flights has two sources, --kafka a and --kafka-pattern b: leave one out",
+        ),
+        (
+            ("--kafka", "a", "--bootstrap", "b:1", "--start", "2026-11-29"),
+            "--start 2026-11-29: expected earliest, latest, an instant with its offset from UTC, such as ",
+        ),
+        (("--kafka", "a", "--bootstrap", "b:1", "--start", '{"a": {"0": -1}}'), '--start {"a": {"0": -1}}: expected'),
+        (("--from", "tests", "--start", "latest"), "--start latest: a start is a position in a topic"),
+        (("--from-log", "--start", "latest"), "--start latest: a start is a position in a topic"),
+        (
+            ("--kafka", "a", "--bootstrap", "b:1", "--start", "latest", "--start", "flights=earliest"),
+            "log flights has two starts, latest and earliest: leave one out",
+        ),
         (("--from", "nowhere"), "the folder nowhere is not there: make it, or pass another with --from"),
         (("--from", "tests", "--once", "--every", "5"), "--every has no meaning with --once"),
     ],

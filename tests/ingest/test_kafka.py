@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shutil
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli.terminal.backlog import TopicBacklog
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.sources import Files, Kafka, Source, SourceError
+from tailrace.ingest.sources import Files, Kafka, Source, SourceError, Start
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
@@ -75,10 +76,11 @@ class Topic:
     def produce(self, messages: Sequence[Message], **config: Any) -> None:
         self.broker.produce(self.name, messages, **config)
 
-    def drain(self, per_epoch: int | None = None, new_topic: str | None = None) -> list[EpochReport]:
+    def drain(self, per_epoch: int | None = None, new_topic: str | None = None, **more: Any) -> list[EpochReport]:
         """Run the stream until the topic has no more."""
         epochs: list[EpochReport] = []
-        source = Kafka(self.name, self.broker.bootstrap, per_epoch, new_topic=new_topic)
+        new_topics = () if new_topic is None else (new_topic,)
+        source = replace(Kafka(self.name, self.broker.bootstrap, per_epoch, new_topics=new_topics), **more)
         stream = Stream(self.spark, self.lake, [HOURLY], source, watch=epochs.append)
         try:
             stream.start(once=True)
@@ -263,6 +265,90 @@ def test_X2_a_topic_is_read_on_from_where_the_log_says_when_the_checkpoint_is_lo
     assert len(places) == len(set(places)) == 600
     assert topic.answers() == batch([*first, *second, *third])
     assert audit(topic.lake, HOURLY).ok
+
+
+def test_topics_by_a_pattern_are_one_log_that_takes_up_new_topics_and_goes_on_without_a_deleted_one(
+    topic: Topic,
+) -> None:
+    names = [f"{topic.name}.{part}" for part in ("a", "b", "c")]
+    pattern: dict[str, Any] = {"topic": rf"{re.escape(topic.name)}\.[a-z]", "pattern": True}
+    with pytest.raises(SourceError, match=r"no topic of .* matches"):
+        topic.drain(**pattern)
+    records = [flights(40, seed=seed) for seed in range(4)]
+    for place, name in enumerate(names):
+        # The last topic appears after the first drain; a topic like the pattern, but longer, is never read.
+        if place < 2:
+            topic.broker.create(name, PARTITIONS)
+            topic.broker.produce(name, messages(records[place]))
+    topic.broker.create(f"{names[0]}longer")
+    topic.broker.produce(f"{names[0]}longer", [(0, b"never read")])
+    topic.drain(per_epoch=50, **pattern)
+    topic.broker.create(names[2], PARTITIONS)
+    topic.broker.produce(names[2], messages(records[2]))
+    topic.drain(**pattern)
+    assert topic.answers() == batch([one for some in records[:3] for one in some])
+    places = topic.places()
+    assert len(places) == len(set(places)) == 120
+    assert {source.rpartition("-")[0] for source, _ in places} == {*names}
+    assert audit(topic.lake, HOURLY).ok
+    with pytest.raises(SourceError, match="log flights was read from Kafka topic"):
+        topic.drain(topic=names[0])
+
+    topic.broker.delete(names[0])
+    with pytest.raises(SourceError, match=f"start the stream with --gone-topic {re.escape(names[0])}$"):
+        topic.drain(**pattern)
+    topic.broker.produce(names[1], messages(records[3]))
+    for _ in range(2):
+        topic.drain(**pattern, gone_topics=(names[0],))
+        assert len(topic.flights()) == 160
+    progress = progress_of(topic.lake, FLIGHTS.name)
+    assert progress is not None
+    assert not any(name.startswith(f"{names[0]}-") for name in progress.partitions)
+
+    topic.broker.delete(names[1])
+    topic.broker.create(names[1], PARTITIONS)
+    with pytest.raises(SourceError, match="was deleted and made again") as refused:
+        topic.drain(**pattern)
+    topic.broker.produce(names[1], messages(flights(20, seed=9)))
+    topic.drain(**pattern, new_topic=str(refused.value).rpartition(" ")[2])
+    assert len(topic.flights()) == 180
+    assert audit(topic.lake, HOURLY).ok
+
+
+def test_X2_a_new_log_begins_where_its_start_says_though_it_dies_before_its_first_epoch(topic: Topic) -> None:
+    before, after = flights(30, seed=20), flights(60, seed=21)
+    topic.produce(messages(before))
+    start = Start.of("latest")
+    # It begins, and dies before an epoch: what comes now is after its start, whenever it is read.
+    Stream(topic.spark, topic.lake, [HOURLY], replace(Kafka(topic.name, topic.broker.bootstrap), start=start)).close()
+    topic.produce(messages(after))
+    topic.broker.grow(topic.name, PARTITIONS + 1)
+    topic.produce([(PARTITIONS, value) for _, value in messages(flights(10, seed=22))])
+    for later in (start, None, Start.of("2031-01-01T00:00:00Z")):
+        topic.drain(per_epoch=40, start=later)
+        assert topic.answers() == batch([*after, *flights(10, seed=22)])
+    assert audit(topic.lake, HOURLY).ok
+    assert topic.drain() == []
+
+
+@pytest.mark.parametrize("by", ["time", "offsets"])
+def test_a_start_is_an_arrival_time_or_offsets(topic: Topic, by: str) -> None:
+    topic.produce(messages(flights(30, seed=30)))
+    time.sleep(0.01)
+    now = datetime.now(UTC).isoformat()
+    time.sleep(0.01)
+    topic.produce(messages(flights(60, seed=31)))
+    if by == "time":
+        topic.drain(start=Start.of(now))
+        assert topic.answers() == batch(flights(60, seed=31))
+    else:
+        for wrong, said in (({topic.name: {"0": 31}}, "partition 0 .* has the offsets 0 to 30, not 31"),
+                            ({"another": {"7": 1}}, "another has no partition 7")):  # fmt: skip
+            with pytest.raises(SourceError, match=said):
+                topic.drain(start=Start.of(json.dumps(wrong)))
+        topic.drain(start=Start.of(json.dumps({topic.name: {"0": 10, "1": 30}})))
+        assert len(topic.flights()) == 20 + 30
+        assert topic.spark.table("flights").where(f"_source = '{topic.name}-1'").count() == 0
 
 
 def test_T3_a_partition_read_slowly_or_not_at_all_holds_the_watermark_back(topic: Topic) -> None:

@@ -109,6 +109,8 @@ class StreamOptions(TypedDict, total=False):
     folder: str | Path | None
     format: Literal["json", "csv", "parquet", "avro"]
     topic: str | None
+    pattern: str | None
+    start: str | None
     bootstrap: str | None
     every: float
     per_epoch: int | None
@@ -124,7 +126,8 @@ def stream_dag(
 ) -> DAG:
     """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
 
-    The source is a `folder` of files or a Kafka `topic`. A run of the DAG fails if the watermark lags the wall clock by
+    The source is a `folder` of files, a Kafka `topic`, or the topics that match a `pattern`; `start` is where a new log
+    begins in its topics. A run of the DAG fails if the watermark lags the wall clock by
     more than `behind`, or if another stream has the lease (the right to write the tables). Set `behind` to None for
     historical records. The DAG is paused until somebody unpauses it. Raises `RunnerError` for invalid options.
     """

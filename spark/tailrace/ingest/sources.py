@@ -13,7 +13,9 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -102,19 +104,67 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The position at which a new log begins to read its topics: the end, an arrival time, or offsets.
+
+    `time` is in milliseconds. A partition that `offsets` does not name is read from its first message.
+
+    >>> Start.of("2026-11-29T06:00:00Z").time, Start.of('{"orders": {"0": 17}}').offsets
+    (1795932000000, {'orders': {'0': 17}})
+    """
+
+    text: str
+    latest: bool = False
+    time: int | None = None
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> Start | None:
+        """Read a start; `earliest` is None. Raises `SourceError` if the text is none of the three."""
+        if text in ("earliest", "latest"):
+            return cls(text, latest=True) if text == "latest" else None
+        with suppress(ValueError):
+            if (at := datetime.fromisoformat(text)).tzinfo is not None:
+                return cls(text, time=round(at.timestamp() * 1000))
+        with suppress(ValueError):
+            offsets = json.loads(text)
+            if isinstance(offsets, dict) and all(map(_is_offsets, offsets.values())):
+                return cls(text, offsets=offsets)
+        raise SourceError(
+            f"--start {text}: expected earliest, latest, an instant with its offset from UTC, such as "
+            '2026-11-29T06:00:00Z, or offsets, such as \'{"orders": {"0": 17, "1": 9}}\''
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _is_offsets(value: object) -> bool:
+    pairs = value.items() if isinstance(value, dict) else [("", None)]
+    return all(number.isdecimal() and type(at) is int and at >= 0 for number, at in pairs)
+
+
+@dataclass(frozen=True)
 class Kafka:
-    """A Kafka topic as a source. The log that reads the topic declares the format of the messages.
+    """A Kafka topic as a source, or several topics: all topics whose whole names match a pattern.
+
+    The log that reads the source declares the format of the messages. If `pattern` is True, `topic` is a regular
+    expression of Java, and topics that are created later are read, too. `start` is where a log without an epoch begins.
+    New partitions and new topics are always read from their first message.
 
     `per_epoch` is the maximum number of records in an epoch; `access` says how clients connect to the brokers.
-    If the topic was deleted and created again, `new_topic` must be the id of the new topic, which is then read from its
-    beginning.
+    If a topic was deleted and created again, `new_topics` must have the id of the new topic, which is then read from
+    its beginning. If a topic of a pattern was deleted, `gone_topics` must have its name.
     """
 
     topic: str
     bootstrap: str
     per_epoch: int | None = None
     access: KafkaAccess = PLAINTEXT
-    new_topic: str | None = None
+    new_topics: tuple[str, ...] = ()
+    pattern: bool = False
+    start: Start | None = None
+    gone_topics: tuple[str, ...] = ()
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Open a streaming frame of the topic's records, with the columns `value`, `_source`, `_offset` and
@@ -123,7 +173,8 @@ class Kafka:
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
-            .option("subscribe", self.topic)
+            # Spark looks for the pattern anywhere in a topic's name.
+            .option(*(("subscribePattern", f"^(?:{self.topic})$") if self.pattern else ("subscribe", self.topic)))
             .option("startingOffsets", "earliest")
             # Do not read records of transactions that the producer aborted.
             .option("kafka.isolation.level", "read_committed")
@@ -137,6 +188,10 @@ class Kafka:
             "value", "CONCAT(topic, '-', partition) AS _source", "offset AS _offset", "timestamp AS _arrival"
         )
 
+    def reads(self, topic: str) -> bool:
+        """Return True if this source includes a topic."""
+        return re.fullmatch(self.topic, topic) is not None if self.pattern else topic == self.topic
+
     def full(self, files: int, records: int) -> bool:
         """Return True if an epoch has about the maximum number of records, so that more records may be waiting."""
         # Count an epoch as full if it has more than half of the maximum: Spark divides the maximum among the partitions
@@ -144,7 +199,7 @@ class Kafka:
         return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
-        return f"Kafka topic {self.topic}"
+        return f"Kafka topics like {self.topic}" if self.pattern else f"Kafka topic {self.topic}"
 
 
 Source: TypeAlias = Files | Kafka

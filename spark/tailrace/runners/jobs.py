@@ -99,7 +99,8 @@ class MaintainJob(Job):
 
 
 class StreamJob(Job):
-    """A stream that computes definitions from one log. The log's records come from a folder or a topic.
+    """A stream that computes definitions from one log. The log's records come from a folder, a topic or the topics
+    that match a pattern.
 
     Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
     seconds; `per_epoch` is the maximum number of files or records in an epoch.
@@ -109,14 +110,18 @@ class StreamJob(Job):
     folder: Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")] | None = None
     format: Literal["json", "csv", "parquet", "avro"] = "json"
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
+    pattern: Annotated[str, StringConstraints(min_length=1)] | None = None
+    start: Annotated[str, StringConstraints(min_length=1)] | None = None
     bootstrap: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:,_-]+$")] | None = None
     every: Annotated[float, Field(ge=0)] = 0.0
     per_epoch: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> StreamJob:
-        if (self.folder is None) == (self.topic is None):
-            raise ValueError("a stream reads a folder or a topic: give one of them")
+        if sum(one is not None for one in (self.folder, self.topic, self.pattern)) != 1:
+            raise ValueError("a stream reads a folder, a topic, or the topics of a pattern: give one of them")
+        if self.folder is not None and self.start is not None:
+            raise ValueError("a start is a position in a topic: a folder is read from its first file")
         return self
 
     @property
@@ -126,6 +131,8 @@ class StreamJob(Job):
             "--from": self.folder,
             "--format": self.format if self.folder is not None else None,
             "--kafka": self.topic,
+            "--kafka-pattern": self.pattern,
+            "--start": self.start,
             "--bootstrap": self.bootstrap,
             "--every": self.every or None,
             "--per-epoch": self.per_epoch,

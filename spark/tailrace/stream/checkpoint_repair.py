@@ -11,7 +11,7 @@ from tailrace.ingest.checkpoint import NOT_READ, Checkpoint, ReadPosition, file_
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import READ
+from tailrace.lake.commit.epoch_properties import OFFSET, READ
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.logs.log import Log
 
@@ -33,7 +33,8 @@ def take_checkpoint(
         _rebuild(spark, checkpoint, position, landings, sources)
         for landing in landings.values():
             landing.take_back_rejected()
-    return checkpoint, flaw
+    begun = any(landing.epoch >= 0 for landing in landings.values())
+    return checkpoint, flaw if begun else None
 
 
 def renew_checkpoint(
@@ -58,13 +59,13 @@ def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
 
     Returns None if none of the logs has an epoch yet.
     """
-    begun = [landing for landing in landings.values() if landing.epoch >= 0]
+    begun = [landing for landing in landings.values() if landing.position[OFFSET] != NOT_READ or landing.epoch >= 0]
     if not begun:
         return None
     # Use the log with the latest micro-batch. The logs may differ: separate streams may have landed the logs before, or
     # a stream may have died between the commits of two logs.
     latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
-    offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
+    offsets = tuple(_read(landing)[OFFSET] if landing in begun else NOT_READ for landing in landings.values())
     return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
 
 

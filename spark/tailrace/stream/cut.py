@@ -94,7 +94,7 @@ class Cutter:
         # Check the sources before any lease is taken: a stream that cannot read its source must not stop another
         # running stream.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
-        self.identities = SourceIdentities(spark, lake, sources)
+        self.identities = SourceIdentities(spark, lake, logs, sources)
         self.looks = FolderLooks(logs, sources, lake.tell)
         self.landings = dict[str, Landing]()
         for name in sorted(logs):
@@ -186,7 +186,7 @@ class Cutter:
                     continue
                 rows_of = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
-                read |= self.identities.properties(name) | self.looks.properties(name)
+                read |= self.identities.properties(name, offsets[name]) | self.looks.properties(name)
                 try:
                     bundles[name] = intake.bundle(Portion(self.epoch + 1, read, rows_of, own.get(name, ())))
                     self.identities.check(name)

@@ -11,27 +11,26 @@ topic. The new topic is then read from its beginning.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
-from tailrace.ingest.sources import Files, Kafka, Source, SourceError
+from tailrace.ingest.landing import NOTHING
+from tailrace.ingest.sources import Files, Kafka, Source, SourceError, topic_offsets
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import MAINTAINED, repeated_properties
-from tailrace.lake.commit.epoch_properties import OFFSET, TOPIC
+from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_properties
+from tailrace.lake.commit.epoch_properties import OFFSET, PROGRESS, READ, TOPIC, progress_in
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
-
-PATIENCE = 5
-"""The maximum number of seconds to wait for a broker's answer to a request about a topic."""
-
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The topic id that a broker returns if it does not support topic ids."""
+from tailrace.stream.kafka_topics import Offsets, first_offsets, topic_ids
 
 
 def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
@@ -64,66 +63,146 @@ class TopicError(SourceError):
         )
 
 
+class GoneTopicError(SourceError):
+    """The error for a log of several topics, of which one was deleted."""
+
+    def __init__(self, log: str, topic: str) -> None:
+        super().__init__(
+            f"topic {topic}, which log {log} has read, is gone: the log keeps its records, and messages that it had "
+            f"not read are lost; to go on without the topic, start the stream with --gone-topic {topic}"
+        )
+
+
 class SourceIdentities:
     """The check that a stream reads the original sources of its logs; topics are identified by their ids.
 
-    Raises `SourceError` if a log began with another kind of source or with another topic, and `TopicError` if a log's
-    topic was created again. If the user passes the id of the new topic (`Kafka.new_topic`), there is no error. Instead,
-    a commit of the log records that nothing of the new topic has been read yet; this commit is made before the log's
-    lease is taken.
+    Raises `SourceError` if a log began with another kind of source or with another topic, `TopicError` if a log's topic
+    was created again, and `GoneTopicError` if a topic of several was deleted. If the user passes the id of the new
+    topic or the name of the deleted topic, there is no error. Instead, a commit of the log records that nothing of the
+    topic has been read; this commit is made before the log's lease is taken.
+
+    If a log has no epoch yet, and its source has a start, such a commit records the offsets of the start. So if the
+    stream dies before the first epoch, the next stream begins at the same offsets.
     """
 
-    def __init__(self, spark: SparkSession, lake: Lake, sources: Mapping[str, Source]) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
         self.spark, self.lake = spark, lake
         for log, source in sources.items():
             if lake.has(log):
                 _check_source(log, source, lake.head(log).properties.get(OFFSET, NOT_READ))
         self._topics = {log: source for log, source in sources.items() if isinstance(source, Kafka)}
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, dict[str, str]] = {}
         for log, topic in self._topics.items():
             if (now := self._asked(topic)) is not None:
+                if topic.pattern and not now:
+                    raise SourceError(f"no topic of {topic.bootstrap} matches {topic.topic}: create one, or correct it")
                 self._ids[log] = now
                 self._recognize(log, topic, now)
+            if topic.start is not None:
+                self._begin(logs[log], topic)
 
-    def properties(self, log: str) -> dict[str, str]:
-        """Return the property with which a log's commit records its topic.
+    def properties(self, log: str, offset: str) -> dict[str, str]:
+        """Return the property with which a log's commit records the topics that are read up to `offset`.
 
-        If the topic has no id, the dict is empty.
+        If the topics have no ids, the dict is empty.
         """
-        return {TOPIC: f"{self._topics[log].topic} {self._ids[log]}"} if log in self._ids else {}
+        ids = self._ids.get(log, {})
+        read = dict.fromkeys(topic for topic, _ in topic_offsets(offset))
+        if ids and (new := [topic for topic in read if topic not in ids]):
+            ids |= self._asked(self._topics[log], new) or {}
+        known = {topic: id for topic, id in ids.items() if id and (topic in read or not read)}
+        return {TOPIC: _topics_text(known)} if known else {}
 
     def check(self, log: str) -> None:
-        """Check that a log's topic has not been created again. Raises `TopicError` if the topic has been created
-        again.
-        """
-        if log in self._ids and (now := self._asked(self._topics[log])) not in (None, self._ids[log]):
-            raise TopicError(log, self._topics[log].topic, self._ids[log], str(now))
+        """Check that no topic of a log has been created again. Raises `TopicError` if one has been created again."""
+        if before := self._ids.get(log):
+            for topic, now in (self._asked(self._topics[log], list(before)) or {}).items():
+                if now and now != before.get(topic, now):
+                    raise TopicError(log, topic, before[topic], now)
 
-    def _recognize(self, log: str, topic: Kafka, now: str) -> None:
+    def _recognize(self, log: str, source: Kafka, now: Mapping[str, str]) -> None:
         while self.lake.has(log):
             head = self.lake.head(log)
-            name, _, before = head.properties.get(TOPIC, "").partition(" ")
-            if name != topic.topic or before == now:
+            before = _topics_in(head.properties.get(TOPIC, ""))
+            offsets = topics_and_offsets(head.properties.get(OFFSET, NOT_READ))
+            anew = {name for name, id in before.items() if now.get(name) not in (None, "", id)}
+            gone = {name for name in offsets if source.pattern and name not in now}
+            if not anew and not gone:
                 return
-            if topic.new_topic != now:
-                raise TopicError(log, name, before, now)
-            anew = {TOPIC: f"{name} {now}", OFFSET: NOT_READ, MAINTAINED: "true"}
-            with suppress(MovedError):
-                self.lake.mark(log, {**repeated_properties(head.properties), **anew}, head.snapshot)
+            for name in sorted(anew):
+                if now[name] not in source.new_topics:
+                    raise TopicError(log, name, before[name], now[name])
+            if left := sorted(gone - {*source.gone_topics}):
+                raise GoneTopicError(log, left[0])
+            kept = {name: at for name, at in offsets.items() if name not in anew | gone}
+            ids = {name: now[name] for name in before if now.get(name)}
+            marked = {OFFSET: _offsets_text(kept) if kept else NOT_READ, TOPIC: _topics_text(ids), MAINTAINED: "true"}
+            if gone and (progress := progress_in(head)) is not None:
+                # A partition that is gone must not hold the watermark back for ever.
+                stay = {name: one for name, one in progress.partitions.items() if name.rpartition("-")[0] not in gone}
+                marked[PROGRESS] = replace(progress, partitions=stay).text()
+            if self._marked(log, head, marked):
                 return
 
-    def _asked(self, topic: Kafka) -> str | None:
-        """Request the id of a topic from the broker.
+    def _begin(self, log: Log, source: Kafka) -> None:
+        """Record the offsets of a source's start in a log that has not read anything."""
+        self.lake.ensure(log_contract(log), NOTHING)
+        while True:
+            head = self.lake.head(log.name)
+            if head.number("epoch") >= 0 or head.properties.get(OFFSET, NOT_READ) != NOT_READ:
+                return
+            try:
+                offsets = first_offsets(self.spark, source)
+            except Py4JJavaError as error:
+                raise LogSourceError(log.name, source, error) from error
+            position = dict(zip(READ, (str(uuid4()), "0", _offsets_text(offsets)), strict=True))
+            if self._marked(log.name, head, {**position, MAINTAINED: "true"}):
+                return
 
-        Returns None if the broker does not support topic ids, if the broker does not answer, or if the topic does not
-        exist.
+    def _marked(self, log: str, head: Head, properties: Mapping[str, str]) -> bool:
+        """Commit properties to a log; return False if another commit came before."""
+        with suppress(MovedError):
+            self.lake.mark(log, {**repeated_properties(head.properties), **properties}, head.snapshot)
+            return True
+        return False
+
+    def _asked(self, source: Kafka, names: Sequence[str] | None = None) -> dict[str, str] | None:
+        """Request the ids of topics from the brokers.
+
+        Returns None if the broker does not answer, or if the topic does not exist. An id is empty if the broker does
+        not support topic ids.
         """
         try:
-            id = str(described(self.spark, topic).topicId().toString())
+            return topic_ids(self.spark, source, names)
         except Py4JJavaError:
             # The reason for the failure is reported later, when the topic is read.
             return None
-        return None if id == _NO_ID else id
+
+
+def topics_and_offsets(offset: str) -> Offsets:
+    """Return the topics and partitions of an offset; for an offset of files, the result is empty."""
+    found: Offsets = {}
+    for (topic, partition), at in topic_offsets(offset).items():
+        found.setdefault(topic, {})[partition] = at
+    return found
+
+
+def _offsets_text(offsets: Offsets) -> str:
+    return json.dumps(offsets, separators=(",", ":"))
+
+
+def _topics_text(ids: Mapping[str, str]) -> str:
+    """Write topics and their ids.
+
+    >>> _topics_text({"b": "2", "a": "1"}), _topics_in("a 1,b 2")
+    ('a 1,b 2', {'a': '1', 'b': '2'})
+    """
+    return ",".join(f"{name} {id}" for name, id in sorted(ids.items()))
+
+
+def _topics_in(text: str) -> dict[str, str]:
+    parts = (one.partition(" ") for one in text.split(",") if one)
+    return {name: id for name, _, id in parts}
 
 
 def _check_source(log: str, source: Source, offset: str) -> None:
@@ -134,38 +213,16 @@ def _check_source(log: str, source: Source, offset: str) -> None:
     if offset == NOT_READ:
         return
     read = json.loads(offset)
-    before = "files" if "logOffset" in read else f"Kafka topic {', '.join(read)}"
-    if before != (f"Kafka topic {source.topic}" if isinstance(source, Kafka) else "files"):
+    of_files = "logOffset" in read
+    fits = of_files == isinstance(source, Files)
+    if isinstance(source, Kafka) and not of_files:
+        fits = all(source.reads(name) or name in source.gone_topics for name in read)
+    if not fits:
+        before = "files" if of_files else f"Kafka topic {', '.join(read)}"
         raise SourceError(
             f"log {log} was read from {before} so far, and this stream has {source} for it: a log's position is one "
             f"in its own source; go on with {before}, or declare a log of its own for {source} and read both by a Union"
         )
-
-
-def described(spark: SparkSession, topic: Kafka) -> Any:
-    """Request the description of a topic from Kafka, and return it as a Java object. Raises `Py4JJavaError` on
-    failure.
-    """
-    jvm: Any = spark._jvm
-    with _admin(jvm, topic) as admin:
-        names = jvm.java.util.Collections.singletonList(topic.topic)
-        found = admin.describeTopics(names).allTopicNames().get(PATIENCE, jvm.java.util.concurrent.TimeUnit.SECONDS)
-        return found.get(topic.topic)
-
-
-@contextmanager
-def _admin(jvm: Any, topic: Kafka) -> Iterator[Any]:
-    properties = jvm.java.util.Properties()
-    options = {"bootstrap.servers": topic.bootstrap, **topic.access.java}
-    for name, value in options.items():
-        properties.put(name, value)
-    for name in ("request.timeout.ms", "default.api.timeout.ms"):
-        properties.put(name, str(PATIENCE * 1000))
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-    try:
-        yield admin
-    finally:
-        admin.close(jvm.java.time.Duration.ofSeconds(1))
 
 
 class LogSourceError(SourceError):
@@ -185,7 +242,7 @@ def unreachable(spark: SparkSession, source: Source) -> str | None:
             path = jvm.org.apache.hadoop.fs.Path(source.folder)
             there = path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path)
             return None if there else f"the folder {source.folder} is not there"
-        described(spark, source)
+        topic_ids(spark, source)
     except Py4JJavaError as error:
         return f"{source} cannot be reached: {_shown(source, error.java_exception.toString())}"
     return None

@@ -29,9 +29,9 @@ offset.
 """
 
 TOPIC = "topic"
-"""The name of the property in which a log's commit identifies the Kafka topic that was read.
+"""The name of the property in which a log's commit identifies the Kafka topics that were read.
 
-The value is the topic's name, a space, and the topic's id.
+The value is a list, with commas, of each topic's name, a space, and the topic's id.
 """
 
 ENGINE = "engine"

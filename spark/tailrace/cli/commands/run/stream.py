@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from tailrace.telemetry.run_events import CheckpointRepair, Subject
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.ingest.sources import Files, Kafka
+    from tailrace.ingest.sources import Files, Kafka, Start
     from tailrace.lake.catalog.lake import Lake
     from tailrace.stream.epoch_report import EpochReport
     from tailrace.stream.landing_stream import Stream
@@ -57,7 +58,10 @@ def stream(
     format: Literal["json", "csv", "parquet", "avro"] = "json",
     topics: list[str] | None = None,
     bootstrap: str | None = None,
-    new_topic: str | None = None,
+    patterns: list[str] | None = None,
+    start: list[str] | None = None,
+    new_topic: list[str] | None = None,
+    gone_topic: list[str] | None = None,
     from_log: bool = False,
     once: bool = False,
     every: float = 0.0,
@@ -82,27 +86,32 @@ def stream(
         raise UsageError("--per-epoch and --every cut a source into epochs, which the log has already: leave them out")
     if once and every:
         raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
-    given = _Given(folders or [], topics or [], bootstrap or settings.kafka_bootstrap or "", from_log=from_log)
+    brokers = bootstrap or settings.kafka_bootstrap or ""
+    given = _Given(folders or [], topics or [], patterns or [], brokers, from_log=from_log)
     logs = {log.name: log for one in pipelines for log in one.sources}
     places = given.by_log(sorted(logs))
     if folders_of_changes := [name for name, (option, _) in places.items() if option == "--from" and logs[name].signed]:
         raise UsageError(f"the changes of {', '.join(folders_of_changes)} come of a topic: pass it with --kafka")
-    framed = [name for name, (option, _) in places.items() if option == "--kafka" and logs[name].messages != "json"]
+    framed = [name for name, (option, _) in places.items() if option != "--from" and logs[name].messages != "json"]
     if framed and settings.schema_registry_uri is None:
         raise UsageError(
             f"the messages of {', '.join(framed)} name schemas in a registry: set TAILRACE_SCHEMA_REGISTRY_URI"
         )
+    starts = given.starts(places, start or [])
     port = settings.metrics_port if metrics_port is None else metrics_port
     with Stop() as stop:
         from tailrace.ingest.kafka_access import PLAINTEXT, KafkaAccess
         from tailrace.ingest.sources import Files, Kafka
 
-        topics_read = any(option == "--kafka" for option, _ in places.values())
+        topics_read = any(option != "--from" for option, _ in places.values())
         access = KafkaAccess.of(settings) if topics_read else PLAINTEXT
+        topics_of = partial(
+            Kafka, access=access, new_topics=tuple(new_topic or ()), gone_topics=tuple(gone_topic or ())
+        )
         sources: dict[str, Files | Kafka] = {
             log: Files(place, format, per_epoch)
             if option == "--from"
-            else Kafka(place, given.bootstrap, per_epoch, access, new_topic)
+            else topics_of(place, brokers, per_epoch, pattern=option == "--kafka-pattern", start=starts.get(log))
             for log, (option, place) in places.items()
         }
         run = _Run(pipelines, sources, settings, output, stop, once=once, every=every, follow_every=follow_every)
@@ -120,15 +129,17 @@ class _Given:
 
     folders: Sequence[str]
     topics: Sequence[str]
+    patterns: Sequence[str]
     bootstrap: str
     from_log: bool
 
     def by_log(self, logs: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Map each log to its source: `("--from", folder)` or `("--kafka", topic)`.
+        """Map each log to its source: `("--from", folder)`, `("--kafka", topic)` or `("--kafka-pattern", pattern)`.
 
         With `--from-log`, the mapping is empty. Raises `UsageError` if a log has no source or several sources.
         """
         given = [("--from", one) for one in self.folders] + [("--kafka", one) for one in self.topics]
+        given += [("--kafka-pattern", one) for one in self.patterns]
         if self.from_log or not given:
             kinds = {option for option, _ in given} | ({"--from-log"} if self.from_log else set())
             if kinds != {"--from-log"}:
@@ -153,6 +164,26 @@ class _Given:
             self._check(option, place)
         return found
 
+    def starts(self, places: Mapping[str, tuple[str, str]], given: Sequence[str]) -> dict[str, Start | None]:
+        """Map each log to the position at which it begins.
+
+        Raises `UsageError` if a log has several positions, or if its source is not a topic.
+        """
+        from tailrace.ingest.sources import SourceError, Start
+
+        found: dict[str, Start | None] = {}
+        for text in given:
+            log, where = self._named(sorted(places), "--start", text) if places else ("", text)
+            if places.get(log, ("",))[0] not in ("--kafka", "--kafka-pattern"):
+                raise UsageError(f"--start {text}: a start is a position in a topic: pass one with --kafka")
+            if log in found:
+                raise UsageError(f"log {log} has two starts, {found[log] or 'earliest'} and {where}: leave one out")
+            try:
+                found[log] = Start.of(where)
+            except SourceError as error:
+                raise UsageError(str(error)) from None
+        return found
+
     def _named(self, logs: Sequence[str], option: str, given: str) -> tuple[str, str]:
         log, named, place = given.partition("=")
         if named and log in logs:
@@ -170,8 +201,13 @@ class _Given:
         if option == "--from" and "://" not in place and not Path(place).is_dir():
             # Spark would also report the missing folder, but only after Spark has started.
             raise UsageError(f"the folder {place} is not there: make it, or pass another with --from")
-        if option == "--kafka" and not self.bootstrap:
-            raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
+        if option == "--kafka-pattern":
+            try:
+                re.compile(place)
+            except re.error as error:
+                raise UsageError(f"--kafka-pattern {place}: it is no regular expression: {error}") from None
+        if option != "--from" and not self.bootstrap:
+            raise UsageError(f"{option} needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
 
 
 class _Run:
