@@ -283,9 +283,18 @@ def test_topics_by_a_pattern_are_one_log_that_takes_up_new_topics_and_goes_on_wi
     topic.broker.create(f"{names[0]}longer")
     topic.broker.produce(f"{names[0]}longer", [(0, b"never read")])
     topic.drain(per_epoch=50, **pattern)
+    landed: list[int] = []
+    source = replace(Kafka(topic.name, topic.broker.bootstrap), **pattern)
+    running = Stream(
+        topic.spark, topic.lake, [HOURLY], source, watch=lambda epoch: landed.append(epoch.landed.records)
+    )  # fmt: skip
+    running.start()
     topic.broker.create(names[2], PARTITIONS)
     topic.broker.produce(names[2], messages(records[2]))
-    topic.drain(**pattern)
+    while sum(landed) < 40:
+        running.wait(0.2)
+    running.stop()
+    running.close()
     assert topic.answers() == batch([one for some in records[:3] for one in some])
     places = topic.places()
     assert len(places) == len(set(places)) == 120
