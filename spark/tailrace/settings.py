@@ -63,7 +63,7 @@ SECRETS = (
 )  # fmt: skip
 """The settings whose values are secret. Each of them may also be the content of a file, `TAILRACE_..._FILE`."""
 
-_HIDDEN = (*SECRETS, "kafka_options")
+HIDDEN = (*SECRETS, "kafka_options")
 """The settings whose values are never shown in messages. Someone may have written a secret into the options."""
 
 KafkaSecurity = Literal["plaintext", "tls", "iam", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"]
@@ -426,6 +426,19 @@ class Settings(BaseSettings):
         except tomllib.TOMLDecodeError as error:
             raise SettingsError([Fault(FILE, str(_root() / FILE), "a TOML file", f"correct it: {error}")]) from None
 
+    @classmethod
+    def origins(cls) -> dict[str, str]:
+        """Return the source of each setting: its environment variable, the path of the file, or `default`."""
+        file = _root() / FILE
+        held = tomllib.loads(file.read_text()) if file.is_file() else {}
+        found, named = dict.fromkeys(cls.model_fields, "default"), {name.upper() for name in os.environ}
+        for name in found:
+            keys = (name, f"{name}_file") if name in SECRETS else (name,)
+            places = [f"{PREFIX}{key.upper()}" for key in keys if f"{PREFIX}{key.upper()}" in named]
+            places += [str(file) for key in keys if key in held]
+            found[name] = next(iter(places), "default")
+        return found
+
     @property
     def engine_named(self) -> str | None:
         """The reason for which a run chose `engine`, as a clause for messages.
@@ -551,7 +564,7 @@ class Settings(BaseSettings):
         for name, uses in _KAFKA_USES.items():
             if getattr(self, name) and security not in uses:
                 expected = f"nothing, since kafka_security is {security!r}"
-                value = "(not shown)" if name in _HIDDEN else _masked(getattr(self, name))
+                value = "(not shown)" if name in HIDDEN else _masked(getattr(self, name))
                 remedy = f"take it out, or set {_variable('kafka_security')} to {' or '.join(uses)}"
                 yield Fault(name, value, expected, remedy)
         needed = {"kafka_credential": _SASL, "kafka_token_uri": ("oauthbearer",)}
@@ -626,7 +639,7 @@ def _fault(error: Any) -> Fault:
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
     expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
-    value = "(not shown)" if name in _HIDDEN else _masked(error["input"])
+    value = "(not shown)" if name in HIDDEN else _masked(error["input"])
     return Fault(name, value, expected, f"set {PREFIX}{name.upper()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -59,6 +60,18 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_all_that_is_public_is_on_the_page_of_what_a_definition_may_say() -> None:
     named = re.findall(r"^::: tailrace\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(tailrace.__all__)
+
+
+def test_every_setting_has_the_text_that_its_page_shows() -> None:
+    assert "::: tailrace.settings.Settings\n" in (ROOT / "docs" / "settings.md").read_text()
+    tree = ast.parse((ROOT / "spark" / "tailrace" / "settings.py").read_text())
+    (body,) = [one.body for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Settings"]
+    texts = {
+        field.target.id
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+    }
+    assert texts == {*Settings.model_fields}
 
 
 def test_every_page_is_in_the_sites_list() -> None:
@@ -139,9 +152,9 @@ def run_all(running: Shell, pages: list[Path]) -> int:
     return said
 
 
-def test_the_commands_of_the_page_on_the_doctor_find_nothing_wrong(tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_on_settings_and_the_doctor_find_nothing_wrong(tmp_path: Path) -> None:
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
-        assert run_all(running, [ROOT / "docs" / "doctor.md"]) >= 2
+        assert run_all(running, [ROOT / "docs" / f"{page}.md" for page in ("doctor", "settings")]) >= 4
 
 
 @pytest.mark.slow
