@@ -261,7 +261,11 @@ class Settings(BaseSettings):
     definition.
     """
     jars: AbsolutePath = Field(default_factory=_default_jars)
-    """The folder of the pinned jars, into which `python -m tailrace.toolchain` downloads them."""
+    """The folder of the pinned jars, into which `tailrace setup` downloads them."""
+    jars_mirror: HttpAddress | None = None
+    """The address of a Maven repository from which `tailrace setup` downloads jars. If None, the jars come from Maven
+    Central. The sha256 of each jar is checked in any case.
+    """
     java_home: AbsolutePath | None = None
     """The home folder of Java. If None, Tailrace uses the first suitable Java among `JAVA_HOME`, the `PATH` and the
     extra `java`.

@@ -161,7 +161,7 @@ def test_jars_that_are_missing_are_wrong_with_the_command_that_fetches_them(
     told = found()
     assert told["jars"]["state"] == "wrong"
     assert "iceberg-spark-runtime" in told["jars"]["found"]
-    assert "`python -m tailrace.toolchain --group lake --group postgres`" in told["jars"]["mend"]
+    assert "`tailrace setup --group lake --group postgres`" in told["jars"]["mend"]
     assert told["catalog"]["state"] == "wrong"
     assert "postgresql://me@127.0.0.1:1/lake cannot be opened" in told["catalog"]["found"]
 

@@ -6,14 +6,19 @@ import json
 import os
 import ssl
 import subprocess
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tailrace import toolchain
+from tailrace.settings import Settings
 from tailrace.toolchain import ToolchainError, class_path, find_java, jars, java, missing_jars, pinned_jars, quiet_home
 from tailrace.toolchain.jars import Jar
+from tailrace.toolchain.preparation import prepare
 from tailrace.toolchain.trust import jks
 
 
@@ -76,7 +81,7 @@ def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path,
     with pytest.raises(ToolchainError) as caught:
         class_path(tmp_path, ["small"])
     assert "small/thing-1.0.jar" in str(caught.value)
-    assert "python -m tailrace.toolchain --group small" in str(caught.value)
+    assert "tailrace setup --group small" in str(caught.value)
 
 
 def test_a_jar_with_other_content_counts_as_missing(tmp_path: Path, small: Jar) -> None:
@@ -108,7 +113,7 @@ def test_a_broken_note_only_costs_a_second_check(tmp_path: Path, small: Jar) -> 
 
 
 def fetched_as(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "_retrieve", lambda wanted, scratch, _: [put(scratch, jar, content) for jar in wanted])
+    monkeypatch.setattr(jars, "_retrieve", lambda wanted, scratch, *_: [put(scratch, jar, content) for jar in wanted])
 
 
 def test_fetching_twice_downloads_once(tmp_path: Path, small: Jar, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +132,30 @@ def test_a_download_that_is_not_the_pinned_jar_is_not_kept(
         jars.fetch(tmp_path / "jars", ["small"], java.Java(tmp_path, 21))
     assert f"sha256 {sha256(b'something else').hexdigest()}, pinned {small.sha256}" in str(caught.value)
     assert list((tmp_path / "jars").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_jars_come_from_the_mirror_that_a_setting_names(
+    tmp_path: Path, small: Jar, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """Ivy itself asks a Maven repository on this machine; a jar of other content is refused."""
+    _, name, version = small.coordinates.split(":")
+    held = tmp_path / "mirror" / "maven" / small.coordinates.split(":")[0].replace(".", "/") / name / version
+    held.mkdir(parents=True)
+    (held / f"{name}-{version}.jar").write_bytes(b"jar")
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "mirror")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        mirror = f"http://127.0.0.1:{server.server_port}/maven"
+        told = settings.model_copy(update={"jars": tmp_path / "jars", "jars_mirror": mirror})
+        assert "1 jars in" in prepare(told, ["small"])
+        assert (tmp_path / "jars" / small.file).read_bytes() == b"jar"
+        (tmp_path / "jars" / small.file).unlink()
+        (held / f"{name}-{version}.jar").write_bytes(b"something else")
+        with pytest.raises(ToolchainError, match="none of them kept"):
+            prepare(told, ["small"])
+        server.shutdown()
+    assert not (tmp_path / "jars" / small.file).exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
-from tailrace.toolchain import GROUPS, class_path, fetch, quiet_home, require_java
+from tailrace.toolchain import GROUPS, require_java
+from tailrace.toolchain.preparation import prepare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,19 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     groups = options.group or ["lake"]
     try:
         settings = Settings()
-        java = require_java(settings.java_home)
         if options.java:
-            print(java.home)
+            print(require_java(settings.java_home).home)
             return 0
-        fetched = [] if options.check else fetch(settings.jars, groups, java)
-        ready = class_path(settings.jars, groups)
-        quiet_home(java, settings.jars)  # so that later readers without write permission find it
+        told = prepare(settings, groups, fetches=not options.check)
     except TailraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(
-        f"Java {java.release} in {java.home}; {len(ready)} jars in {settings.jars}, {len(fetched)} of them fetched now"
-    )
+    print(told)
     return 0
 
 

@@ -116,15 +116,16 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
         flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
         raise ToolchainError(
             f"jars missing from {folder}, or not the pinned ones:{names}\n"
-            f"run `python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them"
+            f"run `tailrace setup{flags}`, or set TAILRACE_JARS to the folder that has them"
         )
     return [folder / jar.file for group in groups for jar in pinned_jars(group)]
 
 
-def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
+def fetch(folder: Path, groups: Sequence[str], java: Java, mirror: str | None = None) -> list[Jar]:
     """Download the missing jars of these groups into `folder`, and return them. If no jar is missing, Ivy is not run.
 
-    Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. A jar is moved into `folder` only after its
+    Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. `mirror` is the address of a Maven
+    repository, which Ivy asks in place of Maven Central. A jar is moved into `folder` only after its
     checksum has been verified. Raises ToolchainError if a download fails, or if the sha256 of a downloaded jar is not
     the pinned sha256.
     """
@@ -135,7 +136,7 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as name:
         scratch = Path(name).resolve()
         for group in dict.fromkeys(jar.group for jar in wanted):
-            _retrieve([jar for jar in wanted if jar.group == group], scratch, java)
+            _retrieve([jar for jar in wanted if jar.group == group], scratch, java, mirror)
         wrong = [(jar, sha256_of(scratch / jar.file)) for jar in wanted if (scratch / jar.file).is_file()]
         complaints = [
             f"\n  {jar.coordinates}: sha256 {found}, pinned {jar.sha256}" for jar, found in wrong if found != jar.sha256
@@ -151,13 +152,14 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
     return wanted
 
 
-def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
+def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java, mirror: str | None) -> None:
     """Download `jars` into the folder `scratch` with Ivy. Ivy itself knows the address of Maven Central."""
     settings = scratch / "settings.xml"
     # Ivy reads no POMs, because the pinned list already contains all dependencies. Ivy does not verify the repository's
     # checksums, because Tailrace verifies the pinned checksums.
     cache = quoteattr(str(scratch / "cache"))
-    resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
+    root = "" if mirror is None else f" root={quoteattr(mirror.rstrip('/') + '/')}"
+    resolver = f"<ibiblio name='central'{root} m2compatible='true' usepoms='false' checksums=''/>"
     settings.write_text(
         f"<ivysettings><settings defaultResolver='central'/><caches defaultCacheDir={cache}/>"
         f"<resolvers>{resolver}</resolvers></ivysettings>"
