@@ -171,7 +171,7 @@ def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
     reader = spark.read.option(*_NO_PATTERN)
     # Hadoop looks for a checksum file next to a local file. If the file's name contains a colon, Hadoop cannot handle
     # the name of the checksum file, so the search is turned off.
-    return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
+    return reader.options(**WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> DataFrame:
@@ -203,7 +203,7 @@ _TASK = 64 * 2**20
 _NO_PATTERN = ("__globPaths__", "false")
 """An internal option of Spark: with this option, brackets and stars in paths are taken literally."""
 
-_WITHOUT_CHECKSUMS = {
+WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }

@@ -34,6 +34,7 @@ from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.parsing import WITHOUT_CHECKSUMS
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import fit_log, widen
@@ -53,9 +54,20 @@ from tailrace.stream.lost_sources import LostSources
 _POLL = 0.2
 """The number of seconds between two checks whether the folding thread has failed."""
 
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    **WITHOUT_CHECKSUMS,
+}
+"""The settings with which a query writes its checkpoint to a local disk.
+
+The checkpoint manager only renames files, which takes almost no time on a local disk, so an empty micro-batch takes
+half the time. Without checksum files, half as many files are written, and Hadoop starts half as many processes that run
+`chmod`. The commits of the logs have the query's positions too, so a damaged checkpoint is built anew from them.
+"""
+
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_STREAMING = "org.apache.spark.sql.execution.streaming"
 
 PULSE = 1.0
 """The number of seconds between two checks whether an epoch without records is needed, as long as no records arrive."""
@@ -123,10 +135,6 @@ class Stream:
             self._report(EpochReport.of_missed(one))
             if stop():
                 return
-        if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # Use a checkpoint manager that only renames files, which takes almost no time on a local disk. An empty
-            # micro-batch then takes half the time.
-            self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
         # Limit the number of tasks that list files. With the default limit, Spark would list each file of a large epoch
         # in a separate task.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
@@ -141,10 +149,19 @@ class Stream:
         writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=every)
         self._started = self._ended = time.perf_counter()
         self.cutter.looks.begin(self.checkpoint, self.cutter.active)
+        # The query keeps the settings that its session has at its start. The session itself must not keep them: Iceberg
+        # cannot read tables without checksums of Hadoop.
+        folder = self.checkpoint.folder
+        settings = _LOCAL_CHECKPOINT if "://" not in folder or folder.startswith("file:") else {}
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
         try:
             self.query = writer.start()
         except (PySparkException, Py4JJavaError) as error:
             raise self._explained(error) from error
+        finally:
+            for name in settings:
+                self.spark.conf.unset(name)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait at most `seconds` until the query has ended; return True if it has ended.
