@@ -152,8 +152,7 @@ def test_M7_sql_splits_each_double_as_the_model_does() -> None:
 
 def test_M7_sql_rounds_the_total_of_doubles_once() -> None:
     held = [accumulated(values, Sum("x")) for values in MULTISETS]
-    wide = {name: pa.array([row[n] for row in held], pa.decimal128(38, 0)) for n, name in enumerate(LIMBS)}
-    table = pa.table({"n": range(len(held)), **wide, "none": pa.array([0] * len(held), pa.int64())})
+    table = pa.table({"n": range(len(held)), **limb_columns(held), "none": pa.array([0] * len(held), pa.int64())})
     rows = in_sql(table, [Sql().real_of_limbs(*LIMBS, "none", "none")])
     assert [row[0] for row in rows] == [fsum(values) for values in MULTISETS]
 
@@ -382,19 +381,45 @@ def test_M7_spark_computes_variances_of_doubles_as_the_model_does(plain: SparkSe
     assert written(OnSpark(plain).said(spreads(), made)) == written(expected(spreads(), made))
 
 
+def sums_of_limbs(count: int) -> list[tuple[int, int]]:
+    """Random sums of the two middle limbs: numbers about where SQL rounds them in one addition, ties, and near ties."""
+    draw, made = random.Random(9), list[tuple[int, int]]()
+    for _ in range(count):
+        number = draw.choice(
+            [1, 2, 3, 3.5, 4, 5.5, 2.0**52 - 1, 2.0**52, ldexp(1 + draw.random(), draw.randint(0, 54))]
+        )
+        exact = Fraction(number) + draw.choice([0, 1, -1, 3]) * Fraction(ulp(number)) / 2
+        units = int(exact * 2**62) + draw.choice([0, 0, 1, -1, 511, 512, -512, draw.getrandbits(61)])
+        whole, small = divmod(draw.choice([1, -1]) * units, 2**62)
+        moved = draw.choice([0, 0, 1, -1, draw.randint(-(2**37), 2**37), draw.choice([1, -1]) * 2**45])
+        made.append((whole - moved, small + moved * 2**62))
+    return made
+
+
+def test_M7_sql_rounds_totals_of_usual_size_once() -> None:
+    sums = sums_of_limbs(cases(20_000, 500_000))
+    table = pa.table({"n": range(len(sums)), **limb_columns([(0, whole, small, 0) for whole, small in sums])})
+    rows = in_sql(table, [Sql().real_of_limbs(*LIMBS, "0L", "0L")])
+    assert [row[0] for row in rows] == [ALGEBRA.real_of_limbs(0, *limbs, 0, 0, 0) for limbs in sums]
+
+
+def limb_columns(sums: Sequence[Sequence[int]]) -> dict[str, pa.Array]:
+    return {name: pa.array([row[n] for row in sums], pa.decimal128(38, 0)) for n, name in enumerate(LIMBS)}
+
+
 @pytest.mark.spark
 def test_M7_spark_splits_and_rounds_doubles_as_the_model_does(plain: SparkSession) -> None:
     draw = random.Random(6)
     values = [*ODD, *(any_double(draw) for _ in range(500))]
-    held = [accumulated(some, Sum("x")) for some in MULTISETS[:500]]
+    sums: list[list[Any]] = [accumulated(some, Sum("x")) for some in MULTISETS[:500]]
+    sums += [[0, *of, 0] for of in sums_of_limbs(500)]
     records = plain.createDataFrame(pa.table({"n": range(len(values)), "x": pa.array(values, pa.float64())}))
     rows = records.orderBy("n").selectExpr(*(f"{term} AS c{n}" for n, term in enumerate(Sql().limbs("x")))).collect()
     assert [tuple(row) for row in rows] == [ALGEBRA.limbs(value) for value in values]
-    wide = {name: pa.array([row[n] for row in held], pa.decimal128(38, 0)) for n, name in enumerate(LIMBS)}
-    sums = plain.createDataFrame(pa.table({"n": range(len(held)), **wide}))
+    held = plain.createDataFrame(pa.table({"n": range(len(sums)), **limb_columns(sums)}))
     term = Sql().real_of_limbs(*LIMBS, "0L", "0L")
-    totals = [row[0] for row in sums.orderBy("n").selectExpr(f"{term} AS total").collect()]
-    assert totals == [fsum(some) for some in MULTISETS[:500]]
+    totals = [row[0] for row in held.orderBy("n").selectExpr(f"{term} AS total").collect()]
+    assert totals == [ALGEBRA.real_of_limbs(*of, 0, 0) for of in ((row[0], row[1], row[2], row[3]) for row in sums)]
 
 
 @pytest.mark.spark

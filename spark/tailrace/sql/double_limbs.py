@@ -74,7 +74,35 @@ def real_of_limbs(top: str, whole: str, small: str, least: str, up: str, down: s
     for name, value in reversed(limbs.items()):
         number = let(name, value, number)
     endless = f"IF({up} <> 0L, IF({down} <> 0L, {_NAN}, {_INFINITY}), {_MINUS_INFINITY})"
-    return f"IF({up} <> 0L OR {down} <> 0L, {endless}, {number})"
+    zero = decimal(0, WHOLE)
+    usual = f"{top} = {zero} AND {least} = {zero} AND {_is_usual(whole, small)}"
+    return _case([(f"{up} <> 0L OR {down} <> 0L", endless), (usual, _usual(whole, small, carried["_l3"]))], number)
+
+
+def _is_usual(whole: str, small: str) -> str:
+    """Return the SQL condition for sums of limbs that `_usual` rounds: the number is at least 4 and less than 2^52."""
+    fraction = f"CAST({small} AS double) * {_SHARE}"
+    number = f"ABS(CAST({whole} AS double) + {fraction})"
+    return f"ABS({fraction}) < {_double(2.0**38)} AND {number} >= {_double(4.0)} AND {number} < {_double(2.0**52)}"
+
+
+def _usual(whole: str, small: str, carried: str) -> str:
+    """Return the SQL expression for the double closest to a number of usual size, given the sums of its middle limbs.
+
+    The result is the sum of two doubles, which the processor rounds once: a whole number, and a fraction in units of
+    2^-53. If the fraction has lower bits, it is moved to the odd one of its two neighbours. The number is at least 2,
+    so its double has units of 2^-51 or more, and the odd neighbour is on the same side of each tie as the fraction
+    (S. Boldo and G. Melquiond, Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd,
+    2008, section 3).
+    """
+    lower = 2 ** (_BITS - 53)
+    moved = (
+        f"CASE WHEN _fraction % {lower}L = 0L OR (_fraction DIV {lower}L) % 2L <> 0L THEN 0L "
+        f"WHEN _fraction % {lower}L > 0L THEN 1L ELSE -1L END"
+    )
+    fraction = f"CAST(_fraction DIV {lower}L + {moved} AS double) * {_double(2.0**-53)}"
+    number = f"CAST(CAST({whole} AS bigint) + {carried} AS double) + {fraction}"
+    return let("_fraction", _kept(small, carried), number)
 
 
 def square_limbs(a: str) -> tuple[str, ...]:
