@@ -435,10 +435,10 @@ class Settings(BaseSettings):
         """Return the source of each setting: its environment variable, the path of the file, or `default`."""
         file = _root() / FILE
         held = tomllib.loads(file.read_text()) if file.is_file() else {}
-        found, named = dict.fromkeys(cls.model_fields, "default"), {name.upper() for name in os.environ}
-        for name in found:
+        found, named = dict[str, str](), {name.upper() for name in os.environ}
+        for name in cls.model_fields:
             keys = (name, f"{name}_file") if name in SECRETS else (name,)
-            places = [f"{PREFIX}{key.upper()}" for key in keys if f"{PREFIX}{key.upper()}" in named]
+            places = [variable(key) for key in keys if variable(key) in named]
             places += [str(file) for key in keys if key in held]
             found[name] = next(iter(places), "default")
         return found
@@ -478,7 +478,7 @@ class Settings(BaseSettings):
         """Take secrets from files: `TAILRACE_..._FILE` in the environment, or `..._file` in `tailrace.toml`."""
         files = {name: values.pop(f"{name}_file", None) for name in SECRETS}
         for name, place in files.items():
-            place = os.environ.get(f"{PREFIX}{name.upper()}_FILE") or place
+            place = os.environ.get(variable(f"{name}_file")) or place
             if place and values.get(name) is None:
                 values[name] = _SecretFile(str(place))
         return values
@@ -569,27 +569,27 @@ class Settings(BaseSettings):
             if getattr(self, name) and security not in uses:
                 expected = f"nothing, since kafka_security is {security!r}"
                 value = "(not shown)" if name in HIDDEN else _masked(getattr(self, name))
-                remedy = f"take it out, or set {_variable('kafka_security')} to {' or '.join(uses)}"
+                remedy = f"take it out, or set {variable('kafka_security')} to {' or '.join(uses)}"
                 yield Fault(name, value, expected, remedy)
         needed = {"kafka_credential": _SASL, "kafka_token_uri": ("oauthbearer",)}
         for name, uses in needed.items():
             if security in uses and getattr(self, name) is None:
                 form = "an address" if name == "kafka_token_uri" else "USER:PASSWORD"
-                named = _variable(name) + (f" or {_variable(name)}_FILE" if name in SECRETS else "")
+                named = variable(name) + (f" or {variable(name)}_FILE" if name in SECRETS else "")
                 yield Fault(name, "", f"{form}, which kafka_security {security!r} needs", f"set {named}")
         if not self.kafka_tls:
             if security not in _SASL:
                 yield Fault("kafka_tls", False, f"true, since kafka_security is {security!r}",
-                            f"take it out, or set {_variable('kafka_security')} to {' or '.join(_SASL)}")  # fmt: skip
+                            f"take it out, or set {variable('kafka_security')} to {' or '.join(_SASL)}")  # fmt: skip
             for name in ("kafka_ca", "kafka_certificate"):
                 if getattr(self, name):
-                    remedy = f"take out {_variable(name)} or {_variable('kafka_tls')}"
+                    remedy = f"take out {variable(name)} or {variable('kafka_tls')}"
                     yield Fault(name, getattr(self, name), "nothing, since kafka_tls is false", remedy)
         for name in ("kafka_key", "kafka_key_password"):
             if getattr(self, name) and not self.kafka_certificate:
                 yield Fault("kafka_certificate", "", f"the certificate for which {name} is set",
-                            f"set {_variable('kafka_certificate')}")  # fmt: skip
-        remedy = f"take it out of {_variable('kafka_options')}"
+                            f"set {variable('kafka_certificate')}")  # fmt: skip
+        remedy = f"take it out of {variable('kafka_options')}"
         for name in self.kafka_options:
             place = f"kafka_options[{name!r}]"
             if name.startswith("kafka."):
@@ -623,7 +623,8 @@ class Settings(BaseSettings):
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """Return the name of a setting's environment variable."""
     return f"{PREFIX}{name.upper()}"
 
 
@@ -637,14 +638,14 @@ def _fault(error: Any) -> Fault:
         named, expected = "catalog_uri", str(error.get("ctx", {}).get("error", "")) or error["msg"]
         if error["type"] in Settings.model_fields:
             named = error["type"]
-        return Fault(named, "", _lower(expected), f"set {PREFIX}{named.upper()}")
+        return Fault(named, "", _lower(expected), f"set {variable(named)}")
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
     expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
     value = "(not shown)" if name in HIDDEN else _masked(error["input"])
-    return Fault(name, value, expected, f"set {PREFIX}{name.upper()}")
+    return Fault(name, value, expected, f"set {variable(name)}")
 
 
 def _masked(value: Any) -> Any:

@@ -116,7 +116,7 @@ def check_schema_registry(settings: Settings) -> str:
 
 def _advice(module: str | None) -> str:
     extra = extra_of(module or "")
-    return "install tailrace anew" if extra is None else extra.command
+    return "install tailrace again" if extra is None else extra.command
 
 
 def _java(settings: Settings) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.model.base.errors import Fault, TailraceError
-from tailrace.settings import PREFIX, Settings, SettingsError
+from tailrace.settings import PREFIX, Settings, SettingsError, variable
 
 _CLIENTS: Mapping[str, Any] = tomllib.loads(resources.files(__package__).joinpath("kafka_security.toml").read_text())
 
@@ -174,7 +174,7 @@ class _PemFiles:
             text = place.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            self._fault(name, place, f"a PEM file ({reason})", f"set {PREFIX}{name.upper()} to one")
+            self._fault(name, place, f"a PEM file ({reason})", f"set {variable(name)} to one")
             return []
         blocks = [(found[1], found[0]) for found in _PEM.finditer(text)]
         if not (wanted := [block for label, block in blocks if label == kind]):

@@ -39,7 +39,7 @@ from tailrace.runners.processes import (
     start_detached,
     wait_for,
 )
-from tailrace.settings import PREFIX, Place, Settings
+from tailrace.settings import Place, Settings, variable
 
 if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
@@ -206,9 +206,7 @@ class Local(LocalStreams):
         """
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
-        return os.environ | {
-            f"{PREFIX}{name.upper()}": _setting_text(value) for name, value in (values | paths).items()
-        }
+        return os.environ | {variable(name): _setting_text(value) for name, value in (values | paths).items()}
 
     def _socket(self, job: BackfillJob | MaintainJob) -> Path:
         return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"

@@ -49,7 +49,7 @@ def first_offsets(spark: SparkSession, source: Kafka) -> Offsets:
     spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
     with _admin(spark, source) as admin:
         found = _described(spark, admin, _names(spark, admin, source))
-        partitions = [(name, int(one.partition())) for name, topic in found.items() for one in topic.partitions()]
+        partitions = sorted((name, int(one.partition())) for name, topic in found.items() for one in topic.partitions())
 
         def listed(made: Callable[[], Any]) -> Mapping[tuple[str, int], int]:
             # With this isolation, the end is before transactions that are still open.
@@ -63,12 +63,12 @@ def first_offsets(spark: SparkSession, source: Kafka) -> Offsets:
 
         last = listed(spec.latest)
         if start.latest:
-            return _by_topic(last)
+            return by_topic(last)
         if start.time is not None:
             at = start.time
             since = listed(lambda: spec.forTimestamp(at))
             # If no message has arrived since, the offset is negative.
-            return _by_topic({one: offset if offset >= 0 else last[one] for one, offset in since.items()})
+            return by_topic({one: offset if offset >= 0 else last[one] for one, offset in since.items()})
         first = listed(spec.earliest)
     given = {(name, int(number)): at for name, of in start.offsets.items() for number, at in of.items()}
     faults = [f"{name} has no partition {number}" for name, number in given if (name, number) not in last]
@@ -79,12 +79,13 @@ def first_offsets(spark: SparkSession, source: Kafka) -> Offsets:
     ]
     if faults:
         raise SourceError(f"--start {start}: {'; '.join(faults)}")
-    return _by_topic({**first, **given})
+    return by_topic({**first, **given})
 
 
-def _by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+def by_topic(offsets: Mapping[tuple[str, str], int] | Mapping[tuple[str, int], int]) -> Offsets:
+    """Group the offsets of topics and partitions by topic."""
     found: Offsets = {}
-    for (topic, number), at in sorted(offsets.items()):
+    for (topic, number), at in offsets.items():
         found.setdefault(topic, {})[str(number)] = at
     return found
 

@@ -64,7 +64,7 @@ _LOCAL_CHECKPOINT = {
 
 The checkpoint manager only renames files, which takes almost no time on a local disk, so an empty micro-batch takes
 half the time. Without checksum files, half as many files are written, and Hadoop starts half as many processes that run
-`chmod`. The commits of the logs have the query's positions too, so a damaged checkpoint is built anew from them.
+`chmod`. The commits of the logs also record the query's positions, so the stream rebuilds a damaged checkpoint.
 """
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"

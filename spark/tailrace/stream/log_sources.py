@@ -30,7 +30,7 @@ from tailrace.lake.commit.epoch_properties import OFFSET, PROGRESS, READ, TOPIC,
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
-from tailrace.stream.kafka_topics import Offsets, first_offsets, topic_ids
+from tailrace.stream.kafka_topics import Offsets, by_topic, first_offsets, topic_ids
 
 
 def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
@@ -124,17 +124,17 @@ class SourceIdentities:
         while self.lake.has(log):
             head = self.lake.head(log)
             before = _topics_in(head.properties.get(TOPIC, ""))
-            offsets = topics_and_offsets(head.properties.get(OFFSET, NOT_READ))
-            anew = {name for name, id in before.items() if now.get(name) not in (None, "", id)}
+            offsets = by_topic(topic_offsets(head.properties.get(OFFSET, NOT_READ)))
+            recreated = {name for name, id in before.items() if now.get(name) not in (None, "", id)}
             gone = {name for name in offsets if source.pattern and name not in now}
-            if not anew and not gone:
+            if not recreated and not gone:
                 return
-            for name in sorted(anew):
+            for name in sorted(recreated):
                 if now[name] not in source.new_topics:
                     raise TopicError(log, name, before[name], now[name])
             if left := sorted(gone - {*source.gone_topics}):
                 raise GoneTopicError(log, left[0])
-            kept = {name: at for name, at in offsets.items() if name not in anew | gone}
+            kept = {name: at for name, at in offsets.items() if name not in recreated | gone}
             ids = {name: now[name] for name in before if now.get(name)}
             marked = {OFFSET: _offsets_text(kept) if kept else NOT_READ, TOPIC: _topics_text(ids), MAINTAINED: "true"}
             if gone and (progress := progress_in(head)) is not None:
@@ -177,14 +177,6 @@ class SourceIdentities:
         except Py4JJavaError:
             # The reason for the failure is reported later, when the topic is read.
             return None
-
-
-def topics_and_offsets(offset: str) -> Offsets:
-    """Return the topics and partitions of an offset; for an offset of files, the result is empty."""
-    found: Offsets = {}
-    for (topic, partition), at in topic_offsets(offset).items():
-        found.setdefault(topic, {})[partition] = at
-    return found
 
 
 def _offsets_text(offsets: Offsets) -> str:

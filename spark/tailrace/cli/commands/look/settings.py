@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import span
-from tailrace.settings import HIDDEN, PREFIX, Settings
+from tailrace.settings import HIDDEN, Settings, variable
 
 
 def settings(json: bool = False) -> None:
@@ -18,7 +18,7 @@ def settings(json: bool = False) -> None:
     output, given = Output(json), Settings()
     origins = Settings.origins()
     rows = [(name, _shown(name, getattr(given, name)), origins[name]) for name in Settings.model_fields]
-    data = {name: {"variable": f"{PREFIX}{name.upper()}", "value": value, "from": at} for name, value, at in rows}
+    data = {name: {"variable": variable(name), "value": value, "from": at} for name, value, at in rows}
     output.report({"settings": data}, [table("setting", "value", "from", rows=rows, whole=("setting",))])
 
 
