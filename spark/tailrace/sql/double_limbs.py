@@ -63,20 +63,18 @@ def real_of_limbs(top: str, whole: str, small: str, least: str, up: str, down: s
     The sums are decimals. First, each sum passes its multiples of 2^62 on to the next higher limb. Each of the five
     resulting limbs fits a bigint and is at most slightly larger than 2^61.
     """
-    sums = {"_l1": top, "_l2": whole, "_l3": small, "_l4": least}
-    carried = {name: _carried(total) for name, total in sums.items()}
-    limbs = {"_l0": carried["_l1"]}
-    for (name, total), above in zip(sums.items(), ["_l2", "_l3", "_l4", None], strict=True):
-        more = "" if above is None else f" + {carried[above]}"
-        limbs[name] = f"{_kept(total, carried[name])}{more}"
+    sums = [top, whole, small, least]
+    carries = [_carried(total) for total in sums]
+    kept = [_kept(total, carry) for total, carry in zip(sums, carries, strict=True)]
+    more = [*(f" + {carry}" for carry in carries[1:]), ""]
+    limbs = [carries[0], *(f"{total}{carry}" for total, carry in zip(kept, more, strict=True))]
     units = [2.0 ** (_BITS * place) for place in (2, 1, 0, -1, -2)]
-    number = _closest(list(limbs), units)
-    for name, value in reversed(limbs.items()):
-        number = let(name, value, number)
+    names = [_at("_limbs", place) for place in range(1, 6)]
+    number = let("_limbs", f"ARRAY({', '.join(limbs)})", _closest(names, units))
     endless = f"IF({up} <> 0L, IF({down} <> 0L, {_NAN}, {_INFINITY}), {_MINUS_INFINITY})"
     zero = decimal(0, WHOLE)
     usual = f"{top} = {zero} AND {least} = {zero} AND {_is_usual(whole, small)}"
-    return _case([(f"{up} <> 0L OR {down} <> 0L", endless), (usual, _usual(whole, small, carried["_l3"]))], number)
+    return _case([(f"{up} <> 0L OR {down} <> 0L", endless), (usual, _usual(whole, small, carries[2]))], number)
 
 
 def _is_usual(whole: str, small: str) -> str:
@@ -185,27 +183,26 @@ def _closest(names: Sequence[str], units: Sequence[float]) -> str:
     limb, multiplied by a power of two (`_power`), plus the upper bits of the second limb. A double has 53 bits. If
     lower bits are left, and the bigint is even, the bigint is moved by one towards these bits, so it is not mistaken
     for a tie. Then the cast to a double rounds it as the exact number has to be rounded.
+
+    DuckDB plans each lambda again for each lambda around it, so intermediate values share a few arrays.
     """
-    places = range(1, len(names) + 1)
-    below = [(f"_place <= {place - 2} AND {names[place - 1]} <> 0L", names[place - 1]) for place in places[2:]]
-    steps = {
-        "_place": _case(((f"{name} <> 0L", place) for place, name in zip(places, names, strict=True)), "0"),
-        "_first": _picked(names, "0L"),
-        "_second": _picked(names[1:], "0L"),
-        "_below": _case(below, "0L"),
-        "_unit": _picked([_double(unit) for unit in units], _double(1.0)),
-        "_power": _power("_first"),
-        "_bits": f"_first * _power + _second DIV ({2**_BITS}L DIV _power)",
-        "_left": f"_second % ({2**_BITS}L DIV _power)",
-    }
+    parts = []
+    for place, name in enumerate(names):
+        upper, *lower = [*names[place + 1 :], "0L"]
+        rest = _case(((f"{one} <> 0L", one) for one in lower), "0L")
+        parts.append((f"{name} <> 0L", f"ARRAY({name}, {upper}, {rest}, {place}L)"))
+    first, second, below, found = (_at("_parts", at) for at in range(1, 5))
+    unit = _case(((f"{found} = {at}L", _double(one)) for at, one in enumerate(units)), _double(1.0))
+    bits, left = (_at("_halves", at) for at in (1, 2))
     moved = (
-        "CASE WHEN _bits % 2L <> 0L THEN 0L WHEN _left > 0L THEN 1L WHEN _left < 0L THEN -1L "
-        "WHEN _below > 0L THEN 1L WHEN _below < 0L THEN -1L ELSE 0L END"
+        f"CASE WHEN {bits} % 2L <> 0L THEN 0L WHEN {left} > 0L THEN 1L WHEN {left} < 0L THEN -1L "
+        f"WHEN {below} > 0L THEN 1L WHEN {below} < 0L THEN -1L ELSE 0L END"
     )
-    number = f"CAST(_bits + {moved} AS double) * (_unit / CAST(_power AS double))"
-    for name, value in reversed(steps.items()):
-        number = let(name, value, number)
-    return number
+    number = f"CAST({bits} + {moved} AS double) * ({unit} / CAST(_power AS double))"
+    of = f"({2**_BITS}L DIV _power)"
+    halves = f"ARRAY({first} * _power + {second} DIV {of}, {second} % {of})"
+    number = let("_power", _power(first), let("_halves", halves, number))
+    return let("_parts", _case(parts, f"ARRAY(0L, 0L, 0L, {len(names)}L)"), number)
 
 
 def _carried(total: str) -> str:
@@ -224,12 +221,7 @@ def _kept(total: str, carried: str) -> str:
 
 def _case(cases: Iterable[tuple[str, object]], otherwise: str) -> str:
     whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
-    return f"CASE {whens} ELSE {otherwise} END"
-
-
-def _picked(values: Sequence[str], otherwise: str) -> str:
-    """Return the SQL expression for the value at the place of the first limb that is not zero."""
-    return _case(((f"_place = {place}", value) for place, value in enumerate(values, 1)), otherwise)
+    return f"CASE {whens} ELSE {otherwise} END" if whens else otherwise
 
 
 def _power(a: str) -> str:
