@@ -7,7 +7,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace import Csv, DefinitionError, Log
+from tailrace import Csv, Log
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.micro_batch import file_rows
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.plain_files import read_text
-from tailrace.ingest.sources import Files, Format, Kafka, SourceError, check_folders
+from tailrace.ingest.sources import Files, Format
 from tests.support.lakes.files import put
 
 LOG = Log(
@@ -139,60 +138,3 @@ def test_what_hadoop_compresses_with_snappy_is_read(spark: SparkSession, tmp_pat
     found = read_text(LOG, "json", [f"file:{file}"], BlankLines())
     assert found is not None
     assert (len(found), found["_error"].null_count) == (20_000, 20_000)
-
-
-FOLDERS = Log(
-    name="sales", columns={"at": "timestamp", "id": "bigint", "country": "string", "day": "date"}, event_time="at",
-    fields={"day": "dt"}, folders=("country", "day"), csv=Csv(header=False),
-)  # fmt: skip
-
-
-def test_a_source_without_text_files_refuses_columns_from_folders() -> None:
-    check_folders(FOLDERS, Files("", "csv"))
-    for source in (Files("", "parquet"), Kafka("sales", "host:9092")):
-        with pytest.raises(SourceError, match="for files of JSON and CSV only"):
-            check_folders(FOLDERS, source)
-    with pytest.raises(DefinitionError) as refused:
-        replace(FOLDERS, columns={**FOLDERS.columns, "tags": "array<int>"}, folders=("tags", "town"))
-    assert [fault.path for fault in refused.value.faults] == ["log.folders[0]", "log.folders[1]"]
-
-
-PLACED: Mapping[str, tuple[str | None, str | None] | str] = {
-    "country=DE/dt=2026-01-02": ("DE", "2026-01-02"),
-    "more=1/country=A%2FB": ("A/B", None),
-    "country=__HIVE_DEFAULT_PARTITION__/dt=2026-01-03": (None, "2026-01-03"),
-    "": (None, None),
-    "country=DE/dt=2": "day = 2 is not a date",
-}
-
-
-@pytest.mark.parametrize(("format", "codec"), [("json", ""), ("csv", ""), ("json", ".zst")])
-def test_X6_values_in_the_names_of_folders_are_those_of_each_record(
-    spark: SparkSession, tmp_path: Path, format: Format, codec: str
-) -> None:
-    paths = list[str]()
-    for folder in PLACED:
-        texts = [json.dumps({"at": AT, "id": 1}) if format == "json" else f"{AT},1"]
-        if format == "json" and folder:
-            texts += [json.dumps({"at": AT, "id": 2, "country": country}) for country in ("DE", None, "FR")]
-        paths += put(tmp_path / folder, {f"a.{format}{codec}": CODECS[codec]("\n".join(texts).encode())})
-    by_spark = read_files(spark, Files("", format), FOLDERS, paths).toArrow()
-    plain = [path for path in paths if "%" not in path]
-    found = read_text(FOLDERS, format, plain, BlankLines())
-    assert found is not None
-    names = ["_source", *FOLDERS.columns, "_error", "_raw"]
-    here = sorted(map(repr, found.select(names).to_pylist()))
-    assert here == [row for row in sorted(map(repr, by_spark.select(names).to_pylist())) if "%" not in row]
-    told = dict[str, list[Any]]()
-    for row in by_spark.to_pylist():
-        folder = row["_source"].removeprefix(f"file:{tmp_path}").rpartition("/")[0].lstrip("/").replace("%25", "%")
-        told.setdefault(folder, []).append(row["_error"] or (row["country"], row["day"] and str(row["day"])))
-    other = "country has another value than the name of the folder"
-    for folder, values in PLACED.items():
-        expected: list[Any] = [values]
-        if format == "json" and folder:
-            country, day = (None, None) if isinstance(values, str) else values
-            own = [values if isinstance(values, str) else (one or country, day) for one in ("DE", None, "FR")]
-            fits = [isinstance(values, str) or country in (None, one) or one is None for one in ("DE", None, "FR")]
-            expected += [one if fit else other for one, fit in zip(own, fits, strict=True)]
-        assert sorted(map(repr, told[folder])) == sorted(map(repr, expected)), folder

@@ -21,10 +21,12 @@ import pyarrow as pa
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.avro_schema import NO_RECORD, AvroSchema
 from tailrace.ingest.column_values import LARGEST, TOGETHER
+from tailrace.ingest.folder_values import FolderValues, folder_reasons
 from tailrace.ingest.judged_records import judged_records
 from tailrace.ingest.kind_texts import json_text
 from tailrace.ingest.plain_columns import schema_of
 from tailrace.ingest.schema_columns import SchemaColumns, UnreadableSchemaError, nulls_of
+from tailrace.model.logs.json_records import JsonRecords
 from tailrace.model.logs.log import Log
 
 BLOCK = 64 * 2**20
@@ -139,7 +141,7 @@ class AvroRows:
     """The reader that converts the records of a container file to a log's columns."""
 
     def __init__(self, log: Log, file: AvroFile) -> None:
-        self.log, self._file, self._kind = log, file, file.schema.kind
+        self.log, self._file, self._kind, self._values = log, file, file.schema.kind, JsonRecords(log)
         self._columns: SchemaColumns | str
         try:
             self._columns = SchemaColumns.of(log, self._kind)
@@ -173,6 +175,10 @@ class AvroRows:
             columns, misfits = nulls_of(self.log, count), dict.fromkeys(range(count), self._columns)
         else:
             columns, misfits = self._columns.read(pa.array(rows, self._columns.raw))
+            placed = FolderValues.of(self._values, columns, places["_source"].chunk(0))
+            if placed.misfits.any():
+                misfits = folder_reasons(self._values, columns, source, placed.misfits) | misfits
+            columns |= placed.columns
 
         def raw(some: pa.Array) -> pa.Array:
             texts = (json_text(self._kind, rows[place], lossy=True) for place in some.to_pylist())

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
+from tailrace.ingest.folder_values import FolderValues
 from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
 from tailrace.model.logs.json_records import JsonRecords, Values
@@ -104,19 +105,9 @@ class LineReader(ABC):
 
     def add_folders(self, columns: dict[str, pa.Array], sources: pa.Array, doubt: Mask) -> None:
         """Add the values in the names of the files' folders to columns, and mark doubtful records."""
-        if not self.log.folders:
-            return
-        coded = sources.dictionary_encode()
-        found = [self.values.folder_values(source) for source in coded.dictionary.to_pylist()]
-        bad = pa.array([isinstance(one, str) for one in found], pa.bool_())
-        doubt |= bad.take(coded.indices).to_numpy(zero_copy_only=False)
-        for name in self.log.folders:
-            values = pa.array(
-                [None if isinstance(one, str) else one[name] for one in found], self.schema.field(name).type
-            ).take(coded.indices)
-            differs = pc.fill_null(pc.not_equal(values, columns[name]), False)
-            doubt |= differs.to_numpy(zero_copy_only=False)
-            columns[name] = pc.coalesce(values, columns[name])
+        found = FolderValues.of(self.values, columns, sources)
+        columns |= found.columns
+        doubt |= found.misfits
 
     def finite(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
         """Convert doubles to a double or float column, and mark doubles from which digits may have been lost."""

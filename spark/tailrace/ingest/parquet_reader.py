@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tailrace.ingest.arrow_values import ArrowValues, Converted
 from tailrace.ingest.column_types import WITHOUT_ZONE, parquet_kind, parquet_kinds, parquet_type
+from tailrace.ingest.folder_values import FolderValues, folder_reasons
 from tailrace.ingest.json_texts import is_listed, json_objects
 from tailrace.ingest.line_reader import Rows
 from tailrace.ingest.plain_columns import Mask, as_numbers, fit_mask, schema_of
@@ -59,7 +60,7 @@ class ParquetColumns:
         walk.fields(branch_of(log.shape), list(schema), "")
         missing = []
         for name in filter(None, (log.event_time, log.arrival_time)):
-            if name not in walk.found:
+            if name not in walk.found and name not in log.folders:
                 missing.append(f"no column {log.fields.get(name, name)!r}")
         wrong = dict.fromkeys([*missing, *walk.twice, *walk.wrong])
         everything = log.rest is not None or bool(wrong)
@@ -175,6 +176,9 @@ class ParquetRows:
             return _table(schema, places | {"_error": pa.repeat(pa.scalar(self.unlike), rows), "_raw": raw}, rows)
         found = self._values.columns(self._root, given, rows)
         made = {name: one.values for name, one in found.items()}
+        placed = FolderValues.of(self._values.records, made, places["_source"])
+        unplaced = folder_reasons(self._values.records, made, source, placed.misfits) if placed.misfits.any() else {}
+        made |= placed.columns
         if self.log.rest is not None:
             made[self.log.rest] = self._rest(given, rows)
         if self.log.arrival_time is not None:
@@ -184,16 +188,18 @@ class ParquetRows:
         for one in found.values():
             if one.misfits is not None:
                 fits &= ~one.misfits
-        return table if fits.all() else self._judged(table, given, found, fits)
+        fits &= ~placed.misfits
+        return table if fits.all() else self._judged(table, given, found, fits, unplaced)
 
     def _judged(
-        self, table: pa.Table, given: Mapping[str, pa.Array], found: Mapping[str, Converted], fits: Mask
-    ) -> pa.Table:
-        """Reject the rows that do not fit."""
+        self, table: pa.Table, given: Mapping[str, pa.Array], found: Mapping[str, Converted], fits: Mask,
+        unplaced: Mapping[int, str],
+    ) -> pa.Table:  # fmt: skip
+        """Reject the rows that do not fit; `unplaced` are the reasons for rows that do not fit their folder."""
         bad = np.flatnonzero(~fits)
         rows = pa.array(bad)
         some = table.take(rows)
-        errors = self._reasons(some, bad, found)
+        errors = self._reasons(some, bad, found, unplaced)
         raw = json_objects({name: values.take(rows) for name, values in given.items()}, len(bad)).cast(pa.binary())
         own = {"_source": some["_source"], "_offset": some["_offset"]}
         own["_arrival"] = pa.nulls(len(bad), some["_arrival"].type) if self.log.arrival_time else some["_arrival"]
@@ -202,7 +208,9 @@ class ParquetRows:
         order = np.argsort(np.concatenate([good, bad]))
         return pa.concat_tables([table.take(pa.array(good)), judged]).take(pa.array(order))
 
-    def _reasons(self, some: pa.Table, bad: Rows, found: Mapping[str, Converted]) -> list[str]:
+    def _reasons(
+        self, some: pa.Table, bad: Rows, found: Mapping[str, Converted], unplaced: Mapping[int, str]
+    ) -> list[str]:
         """Return the reason for rejecting each row, the same as for a record in JSON with the same values."""
         numbers = {name: as_numbers(some[name]).to_pylist() for name in self.log.columns}
         arrivals = some["_arrival"].cast(pa.int64()).to_pylist()
@@ -212,7 +220,8 @@ class ParquetRows:
             reasons = [marked[one.name].reason(int(row), one.name) for one in self.log.shape if one.name in marked]
             values = {name: column[place] for name, column in numbers.items()}
             known = None if self.log.arrival_time else arrivals[place]
-            errors.append("; ".join(reasons) or time_fault(self.log, values, known) or "not as declared")
+            misplaced = unplaced.get(int(row))
+            errors.append("; ".join(reasons) or misplaced or time_fault(self.log, values, known) or "not as declared")
         return errors
 
     def _rest(self, given: Mapping[str, pa.Array], rows: int) -> pa.StringArray:

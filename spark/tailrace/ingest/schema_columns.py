@@ -150,7 +150,7 @@ class _Matching:
             found = next((place for place in (one.place, *((name,) for name in names)) if _has(kind, place)), None)
             if found is not None:
                 fields.append(replace(one, place=found))
-            elif one.name in (self.log.event_time, self.log.arrival_time):
+            elif one.name in (self.log.event_time, self.log.arrival_time) and one.name not in self.log.folders:
                 self.wrong.append(f"no field {'.'.join(one.place)!r}")
         tops = [one.place[0] for one in fields]
         if twice := {one.place[0] for one in fields if len(one.place) == 1 and tops.count(one.place[0]) > 1}:

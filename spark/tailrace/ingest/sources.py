@@ -45,11 +45,11 @@ read.
 
 
 def check_folders(log: Log, source: Files | Kafka) -> None:
-    """Raise `SourceError` if a log takes columns from the names of folders, and the source has no text files."""
-    if log.folders and not (isinstance(source, Files) and source.format not in TYPED):
+    """Raise `SourceError` if a log takes columns from the names of folders, and the source has no files."""
+    if log.folders and not isinstance(source, Files):
         raise SourceError(
-            f"log {log.name}: folders = {log.folders!r} are read for files of JSON and CSV only: leave them out, and "
-            "have the producer write the columns into the records"
+            f"log {log.name}: folders = {log.folders!r} are read for files only: leave them out, and have "
+            "the producer write the columns into the records"
         )
 
 

@@ -65,11 +65,11 @@ def lines(*records: bytes | str) -> bytes:
     return b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in records)
 
 
-def by_model(log: Log, texts: Sequence[bytes | None]) -> list[dict[str, Any] | str]:
-    """Read each text with the model's own reader; give the record, or the reason for rejecting it."""
+def by_model(log: Log, texts: Sequence[bytes | None], source: str = "") -> list[dict[str, Any] | str]:
+    """Read each text of a file with the model's own reader; give the record, or the reason for rejecting it."""
     reader, found = JsonRecords(log), list[dict[str, Any] | str]()
     for text in texts:
-        read = reader.read(text)
+        read = reader.read(text, source=source)
         found.append(read if isinstance(read, str) else as_record(log, read))
     return found
 

@@ -146,7 +146,7 @@ class Log:
     bytes; a larger line or message is rejected. `csv` has the options of the log's CSV files. In CSV, the place of a
     column is the name in the header.
 
-    `folders` names the columns whose values are in the names of the folders of text files, such as `country=DE`. A
+    `folders` names the columns whose values are in the names of the folders of files, such as `country=DE`. A
     folder's value is read like a cell of CSV. Without such a folder, or if its value is `__HIVE_DEFAULT_PARTITION__`,
     the value is the record's own. A record with another value than its folder is rejected.
     """

@@ -115,7 +115,7 @@ def _read_avro(log: Log, path: Path) -> Sample:
     from tailrace.ingest.avro_files import AvroFile, AvroRows
 
     with pa.OSFile(str(path)) as file:
-        return _of_table(log, pa.concat_tables(AvroRows(log, AvroFile(file)).read(str(path), 0)))
+        return _of_table(log, pa.concat_tables(AvroRows(log, AvroFile(file)).read(path.resolve().as_uri(), 0)))
 
 
 def _read_parquet(log: Log, path: Path) -> Sample:
@@ -130,7 +130,7 @@ def _read_parquet(log: Log, path: Path) -> Sample:
         columns = ParquetColumns.of(log, file)
         if columns.twice:
             raise LoadError(f"{path}: {columns.unlike}")
-        parts = columns.reader().read(file.read(), str(path), 0, END_OF_TIME)
+        parts = columns.reader().read(file.read(), path.resolve().as_uri(), 0, END_OF_TIME)
         return _of_table(log, pa.concat_tables([schema_of(log).empty_table(), *parts]))
 
 
