@@ -95,13 +95,32 @@ def test_X6_what_is_read_of_a_line_does_not_depend_on_the_lines_beside_it() -> N
 def test_X6_a_number_that_json_does_not_have_is_refused_also_in_a_field_that_is_ignored() -> None:
     log = replace(THINGS, unknown="ignore")
     at = '"at": "2026-01-01T12:00:00Z"'
-    no = [f'{{{at}, "more": {one}}}'.encode() for one in ("NaN", "-Infinity", "[1, Infinity]", '{"a":NaN}')]
+    no = [f'{{{at}, "more": {one}}}'.encode() for one in ("NaN", "-Infinity", "[1, Infinity]", '{"a":NaN}', "\nInf")]
     good = [f'{{{at}, "more": {one}}}'.encode() for one in ('"NaN"', '"a, NaN"', '"Info"', "1e999", "[]")]
     for text in no:
         assert said(log, read_lines(log, as_lines([text]))) == ["not one JSON object"]
     rows = read_lines(log, as_lines([*good, *no, *good]))
     assert said(log, rows) == by_model(log, [*good, *no, *good])
     assert rows["_error"].null_count == 2 * len(good)
+
+
+def test_X6_such_a_number_is_found_at_any_place_of_a_text_of_any_size() -> None:
+    log = replace(THINGS, unknown="ignore")
+    line = '{"at": "2026-01-01T12:00:00Z", "id": "%s", "more": %s}'
+    for before in range(2**18 - 60, 2**18 - 30):
+        texts = [(line % ("a" * size, one)).encode() for size, one in ((before, "NaN"), (10, "1"), (20, "Inf"))]
+        errors = read_lines(log, as_lines(texts))["_error"].to_pylist()
+        assert errors == ["not one JSON object", None, "not one JSON object"]
+
+
+def test_the_depth_of_a_record_is_counted_at_any_place_of_a_text_of_any_size() -> None:
+    log = replace(THINGS, unknown="ignore", depth=40)
+    deep = "[" * 45 + "]" * 45
+    for before in range(2**18 - 100, 2**18, 7):
+        texts = [
+            f'{{"at": "2026-01-01T12:00:00Z", "id": "{"a" * before}", "more": {one}}}'.encode() for one in (deep, "[]")
+        ]
+        assert said(log, read_lines(log, as_lines(texts))) == by_model(log, texts)
 
 
 def test_white_space_around_a_record_does_not_matter() -> None:

@@ -21,13 +21,16 @@ import pyarrow.json as pj
 from tailrace.ingest.column_types import column_type
 from tailrace.ingest.line_reader import (
     BlankCount,
+    Bytes,
     Doubt,
     LineReader,
     Rows,
+    byte_places,
     bytes_of,
     is_utf8,
     matches,
     on_threads,
+    pair_places,
     part_starts,
     read_all,
     some_rows,
@@ -139,7 +142,7 @@ class JsonReader(LineReader):
         # Only a line with so many bytes can be nested too deeply.
         if (likely & (size > 2 * self.log.depth)).any():
             text = data[ends[0] : ends[-1]]
-            opening = ends[0] + np.flatnonzero((text == _OPEN) | (text == _LIST))
+            opening = ends[0] + byte_places(text, _opens)
             likely &= np.diff(np.searchsorted(opening, ends)) <= self.log.depth
         return likely
 
@@ -327,11 +330,20 @@ def _exactly(name: str) -> str:
 def _no_numbers(raw: pa.BinaryArray) -> Mask:
     """Return a mask of the lines that may have NaN or an infinity outside of texts, which Arrow takes for numbers."""
     data, ends = bytes_of(raw)
-    text = data[ends[0] : ends[-1]]
-    capitals = np.flatnonzero((text == _NAN) | (text == _INFINITE))
-    if not _BEFORE_NUMBER[text[capitals - 1]].any():
-        return np.zeros(len(raw), np.bool_)
-    return matches(raw, r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)")
+    text, mask = data[ends[0] : ends[-1]], np.zeros(len(raw), np.bool_)
+    found = pair_places(text, (b"Na", b"In"))
+    found = found[(found > 0) & (found < len(text) - 2)]
+    found = found[_BEFORE_NUMBER[text[found - 1]] & _IN_NUMBER[text[found + 2]]]
+    if len(found):
+        rows = np.unique(np.searchsorted(ends, ends[0] + found, "right") - 1)
+        mask[rows] = matches(raw.take(pa.array(rows)), r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)")
+    return mask
+
+
+def _opens(text: Bytes) -> Mask:
+    """Return a mask of the braces and brackets that open an object or a list; their bytes differ in one bit."""
+    opens: Mask = (text & _SHARED_BITS) == _LIST
+    return opens
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -339,8 +351,10 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 _IN_ROW = re.compile(r" in row ([0-9]+)$")
-_OPEN, _CLOSE, _LIST, _NAN, _INFINITE = b"{}[NI"
-_BEFORE_NUMBER = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r", np.uint8))
+_OPEN, _CLOSE, _LIST = b"{}["
+_SHARED_BITS = 0xFF ^ _OPEN ^ _LIST
+_BEFORE_NUMBER = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r\n", np.uint8))
+_IN_NUMBER = np.isin(np.arange(256), np.frombuffer(b"Nf", np.uint8))
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))
 _SPACES = 3
 """The maximum number of white spaces before and after a line that Arrow parses."""

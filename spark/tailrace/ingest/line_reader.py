@@ -26,6 +26,7 @@ from tailrace.model.logs.json_records import JsonRecords, Values
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Plain
 
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = npt.NDArray[np.int64]
 P = TypeVar("P")
 T = TypeVar("T")
@@ -201,11 +202,37 @@ def on_threads(call: Callable[[P], T], parts: Sequence[P]) -> Iterator[T]:
         yield from pool.map(call, parts)
 
 
-def bytes_of(raw: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+def bytes_of(raw: pa.BinaryArray) -> tuple[Bytes, npt.NDArray[np.int32]]:
     """Return the bytes of an array's values, and the positions at which the values end."""
     _, ends, data = raw.buffers()
     offsets = np.frombuffer(ends, np.int32)[raw.offset : raw.offset + len(raw) + 1]
     return (np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)), offsets
+
+
+def byte_places(text: Bytes, choose: Callable[[Bytes], Mask]) -> Rows:
+    """Return the positions of the bytes that `choose` selects.
+
+    The text is searched in pieces that stay in the processor's cache.
+    """
+    found = [start + np.flatnonzero(choose(text[start : start + _PIECE])) for start in range(0, len(text), _PIECE)]
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def pair_places(text: Bytes, pairs: Sequence[bytes]) -> Rows:
+    """Return the positions of pairs of bytes, in no particular order."""
+    numbers = np.frombuffer(b"".join(pairs), np.uint16)
+    found = [np.zeros(0, np.int64)]
+    for start in range(0, len(text), _PIECE):
+        # A pair begins at an even or at an odd position.
+        for first in (start, start + 1):
+            piece = text[first : first + _PIECE]
+            halves = piece[: len(piece) // 2 * 2].view(np.uint16)
+            found += [first + 2 * np.flatnonzero(same) for one in numbers if (same := halves == one).any()]
+    return np.concatenate(found)
+
+
+_PIECE = 2**18
+"""The number of bytes that are searched at a time. It is even, so that each pair is found once."""
 
 
 def blank_mask(raw: pa.BinaryArray) -> Mask:
