@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,11 +27,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.infer.csv_dialects import guessed
 from tailrace.infer.definition_text import definition_text
 from tailrace.infer.inference import Inferred, infer
-from tailrace.infer.samples import Sample, SampleError, read_files
+from tailrace.infer.sample import Sample, SampleError
+from tailrace.infer.samples import read_files
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.csv_options import Csv
 from tailrace.model.logs.json_records import JsonRecords
 from tailrace.plan.loader import load
 from tests.support.depth import cases
@@ -291,29 +296,243 @@ def test_nested_columns_of_parquet_have_their_types_and_places(tmp_path: Path) -
     assert (dict(log.fields), log.zone) == ({"shop": "Shop", "items.unit_price": "unitPrice"}, "UTC")
 
 
+def as_avro(folder: Path) -> Path:
+    """A container file with logical types, an enum, a union, a nested record, and epoch milliseconds without a type."""
+    item = {"type": "record", "name": "item", "fields": [{"name": "sku", "type": "string"},
+                                                         {"name": "unitPrice", "type": "double"}]}  # fmt: skip
+    types: dict[str, Any] = {
+        "at": {"type": "long", "logicalType": "timestamp-millis"},
+        "shop": {"type": "enum", "name": "s", "symbols": ["a", "b"]},
+        "price": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}, "sentTs": "long",
+        "day": {"type": "int", "logicalType": "date"},
+        "local": {"type": "long", "logicalType": "local-timestamp-micros"},
+        "any": ["null", "long", "string"], "items": {"type": "array", "items": item}, "note": ["null", "string"],
+        "tags": {"type": "map", "values": "int"}, "raw": "bytes", "total": "double", "none": "null",
+    }  # fmt: skip
+    rows = [
+        {
+            "at": one["at"], "shop": one["shop"], "price": one["price"], "sentTs": 1_767_268_800_000 + one["id"],
+            "day": one["at"].date(), "local": one["at"].replace(tzinfo=None), "any": [None, 7, "x"][one["id"] % 3],
+            "items": [{"sku": "x", "unitPrice": 0.5}], "note": None, "tags": {"k": 1}, "raw": b"x",
+            "total": float(one["price"]), "none": None,
+        } for one in FLAT
+    ]  # fmt: skip
+    schema = {
+        "type": "record",
+        "name": "sale",
+        "fields": [{"name": name, "type": type} for name, type in types.items()],
+    }
+    with (folder / "sales.avro").open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), rows, codec="deflate")
+    return folder / "sales.avro"
+
+
+def test_columns_of_avro_have_the_types_of_its_schema_and_clocks_its_logical_types(tmp_path: Path) -> None:
+    log = infer(read_files(as_avro(tmp_path), 100)).log()
+    assert log.declared == {
+        "at": "timestamp", "shop": "string", "price": "decimal(8,2)", "sent_ts": "timestamp", "day": "date",
+        "local": "timestamp", "any": "json", "items": "array<struct<sku:string,unit_price:double>>", "note": "string",
+        "tags": "map<string,int>", "raw": "binary", "total": "decimal(18,2)", "none": "json",
+    }  # fmt: skip
+    assert (log.instants, log.zone, log.event_time) == ({"sent_ts": "milliseconds"}, "UTC", "at")
+    assert dict(log.fields) == {"sent_ts": "sentTs", "items.unit_price": "unitPrice"}
+
+
+def as_array(folder: Path) -> Path:
+    (folder / "sales.json").write_text(f"[{','.join(LINES.splitlines())}]")
+    return folder / "sales.json"
+
+
+def as_concatenated(folder: Path) -> Path:
+    (folder / "sales.json").write_text("".join(json.dumps(json.loads(one), indent=1) for one in LINES.splitlines()))
+    return folder / "sales.json"
+
+
+def as_semicolons(folder: Path) -> Path:
+    """A spreadsheet's export: cp1252, with decimal commas and a column that is mostly NULL."""
+    rows = [
+        f"{one['id']};{one['at'].isoformat()};{'äb'[one['id'] % 2]};{one['price']:.2f};{'NULL' if one['id'] else 5}"
+        .replace(".", ",") for one in FLAT
+    ]  # fmt: skip
+    (folder / "sales.csv").write_bytes("\r\n".join(["id;at;shop;price;n", *rows]).encode("cp1252"))
+    return folder / "sales.csv"
+
+
+def as_tabs(folder: Path) -> Path:
+    rows = [f"'{one['id']}'\t{one['at'].isoformat()}\t'{one['shop']}'\t'it''s\ta \"tab\"'" for one in FLAT]
+    (folder / "sales.tsv").write_text("\n".join(["id\tat\tshop\tnote", *rows]))
+    return folder / "sales.tsv"
+
+
+def as_pipes(folder: Path) -> Path:
+    """A file without a header, with epoch milliseconds, and with escaped delimiters."""
+    rows = [f"{one['shop']}|{int(one['at'].timestamp() * 1000)}|a\\|b|N/A|0.5" for one in FLAT]
+    (folder / "sales.csv").write_text("\n".join(rows).replace("N/A", "7", 1))
+    return folder / "sales.csv"
+
+
+def as_json_cells(folder: Path) -> Path:
+    with (folder / "sales.csv").open("w") as file:
+        rows = csv.writer(file)
+        rows.writerow(["at", "shop", "items"])
+        rows.writerows((one["at"].isoformat(), one["shop"], json.dumps([{"sku": "x", "qty": 1}])) for one in FLAT)
+    return folder / "sales.csv"
+
+
+def as_folders(folder: Path) -> Path:
+    """Folders of countries and of days, whose values are in no record; the days of the countries overlap."""
+    for number, line in enumerate(LINES.splitlines()):
+        place = folder / "sales" / f"country={'DE' if number % 2 else 'FR'}" / f"dt=2026-01-0{1 + number // 20}"
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "part-0.ndjson").open("a") as file:
+            file.write(f"{line}\n")
+    (folder / "sales" / "_SUCCESS").touch()
+    return folder / "sales"
+
+
+def in_folders(write: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    def written(folder: Path) -> Path:
+        file = write(folder)
+        place = folder / "sales" / "hour=05"
+        place.mkdir(parents=True)
+        file.rename(place / file.name)
+        return folder / "sales"
+
+    return written
+
+
+def packed(pack: Callable[[bytes], bytes], ending: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / f"sales.jsonl.{ending}").write_bytes(pack(LINES.encode()))
+        return folder / f"sales.jsonl.{ending}"
+
+    return write
+
+
+def hadoops_snappy(data: bytes) -> bytes:
+    part = bytes(pa.Codec("snappy").compress(data, asbytes=True))
+    return len(data).to_bytes(4, "big") + len(part).to_bytes(4, "big") + part
+
+
 WRITERS = {
-    "json": as_json,
-    "csv": as_csv,
-    "odd csv": as_odd_csv,
-    "parquet": as_parquet,
-    "nested parquet": as_nested_parquet,
-}
+    "json": as_json, "array": as_array, "concatenated": as_concatenated, "csv": as_csv, "odd csv": as_odd_csv,
+    "semicolons": as_semicolons, "tabs": as_tabs, "pipes": as_pipes, "cells of json": as_json_cells,
+    "parquet": as_parquet, "nested parquet": as_nested_parquet, "avro": as_avro, "folders": as_folders,
+    "folders of avro": in_folders(as_avro), "folders of parquet": in_folders(as_parquet),
+    "gzip": packed(gzip.compress, "gz"), "bzip2": packed(bz2.compress, "bz2"),
+    "zstd": packed(lambda data: pa.Codec("zstd").compress(data, asbytes=True), "zst"),
+    "deflate": packed(zlib.compress, "deflate"), "snappy": packed(hadoops_snappy, "snappy"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS.keys())
-def test_the_definition_of_a_file_simulates_on_that_very_file(write: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_the_definition_of_a_file_runs_on_that_very_file_and_its_answers_count_every_record(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
     data, out = write(tmp_path), tmp_path / "sales.py"
     done = CliRunner().invoke(app, ["infer", str(data), "--out", str(out)])
     assert done.exit_code == 0, done.output
     definition = load(str(out))
-    assert definition.key in (("shop",), ("shop_shop",))
-    assert definition.log.declared["at"] == "timestamp"
+    assert definition.key in (("shop",), ("shop_shop",), ("column_1",), ("country",))
+    assert definition.log.declared[definition.log.event_time] == "timestamp"
     shown = CliRunner().invoke(app, ["simulate", str(out), str(data), "--json"])
     assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.stdout)["rejected"] == []
+    report = json.loads(shown.stdout)
+    assert (report["rejected"], report["late"]) == ([], [])
+    answers = {(*one["key"], *one["window"]): one["answer"]["records"] for one in report["panes"]}
+    assert sum(answers.values()) == report["records"] == len(FLAT)
+    assert ("hour" in definition.log.folders) == (data / "hour=05").exists()
     again = CliRunner().invoke(app, ["infer", str(data), "--out", str(out)])
     assert again.exit_code == 2
     assert "the file is there" in again.stderr
+
+
+def text_of(file: Path) -> str:
+    return definition_text(infer(read_files(file, 1000)))
+
+
+def test_the_options_of_csv_are_found_and_what_is_a_guess_is_said(tmp_path: Path) -> None:
+    text = text_of(as_semicolons(tmp_path))
+    assert 'csv=Csv(delimiter=";", null=("", "NULL"), encoding="cp1252")' in text
+    assert "read as cp1252. This is a guess" in text
+    assert '"price": has numbers with a decimal comma' in text
+    tabs = infer(read_files(as_tabs(tmp_path), 1000)).log()
+    assert (tabs.csv, tabs.declared["id"]) == (Csv(delimiter="\t", quote="'"), "bigint")
+    pipes = infer(read_files(as_pipes(tmp_path), 1000)).log()
+    assert pipes.csv == Csv(delimiter="|", escape="\\", null=("", "N/A"), header=False)
+    assert pipes.declared == {
+        "column_1": "string", "time_2": "timestamp", "column_3": "string", "column_4": "bigint", "column_5": "double",
+    }  # fmt: skip
+    cells = infer(read_files(as_json_cells(tmp_path), 1000)).log()
+    assert cells.declared["items"] == "array<struct<sku:string,qty:bigint>>"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(("quote", "escape"), [('"', None), ("'", None), ('"', "\\"), (None, None)])
+@pytest.mark.parametrize("header", [True, False])
+def test_each_dialect_of_csv_is_found(delimiter: str, quote: str | None, escape: str | None, header: bool) -> None:
+    csv = Csv(delimiter=delimiter, quote=quote, escape=escape, header=header)
+
+    def cell(text: str) -> str:
+        if quote is None:
+            return text.replace(delimiter, "").replace('"', "", 1)
+        inner = text.replace(quote, quote * 2 if escape is None else f"{escape}{quote}")
+        return f"{quote}{inner}{quote}"
+
+    texts = [f'say "{number}", it\'s{delimiter} so; a|b' for number in range(30)]
+    rows = [delimiter.join([cell(text), f"2026-01-01 00:00:{number:02}", "1.5"]) for number, text in enumerate(texts)]
+    found, _ = guessed([[line.encode() for line in ([delimiter.join(["text", "at", "n"])] if header else []) + rows]])
+    assert found == csv
+
+
+def test_folders_are_columns_unless_the_records_say_otherwise(tmp_path: Path) -> None:
+    made = infer(read_files(as_folders(tmp_path), 1000))
+    log = made.log()
+    assert (log.folders, log.declared["dt"], log.declared["country"]) == (("country", "dt"), "date", "string")
+    assert made.key is not None
+    assert made.across >= timedelta(minutes=30)
+    file = tmp_path / "logs" / "month=02" / "kind=x" / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"at": "2026-02-01T00:00:00Z", "kind": "y"}')
+    other = infer(read_files(file, 10))
+    assert (other.log().folders, other.log().declared["month"], other.name) == (("month",), "bigint", "a")
+    assert "folders kind=… are not used" in definition_text(other)
+
+
+def test_a_sample_reads_no_more_than_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f'{{"at": "2026-01-01T00:00:00Z", "text": "{"x" * 1000}"}}\n'
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(line.encode() * 20_000))
+    monkeypatch.setattr("tailrace.infer.samples.AT_ONCE", 2**16)
+    sample = read_files(tmp_path / "a.json.gz", 10**6)
+    assert len(sample.records) == 20_000
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(line.encode() * 100_000))
+    sample = read_files(tmp_path, 10**6)
+    assert 2**26 - 2**23 < sum(map(len, sample.raw)) <= 2**26
+    assert (sample.unread, sample.whole) == (0, False)
+    (tmp_path / "c.json").write_text(f'{{"at": "{"x" * 2**21}"}}\n{line}')
+    sample = read_files(tmp_path / "c.json", 10)
+    assert (len(sample.records), sample.skipped, sample.unread) == (1, 1, 0)
+
+
+def test_what_a_log_would_reject_is_said_for_each_format(tmp_path: Path) -> None:
+    file = as_csv(tmp_path)
+    file.write_text(f'{file.read_text()}41,"x\n42,1,2,3,4,5,6\n')
+    assert "In 1 lines, quotes are not paired on the line." in text_of(file)
+    (tmp_path / "a.csv").write_text("at,n,n,\n2026-01-01T00:00:00Z,1,2,3\n")
+    text = text_of(tmp_path / "a.csv")
+    assert 'unknown="ignore"' in text
+    assert '"n" (several columns with one name)' in text
+    for number, (cells, type) in enumerate([([1] * 5, pa.int64()), ([None] * 5, pa.string())]):
+        rows = {
+            "at": pa.array([AT] * 5, pa.timestamp("us", "UTC")),
+            "n": pa.array(cells, type),
+        }
+        folder = tmp_path / "typed"
+        folder.mkdir(exist_ok=True)
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet")
+    assert "5 of these records will be rejected: column 'n' is string, declared as bigint" in text_of(
+        tmp_path / "typed"
+    )
 
 
 def test_a_part_of_a_folder_is_read_and_compressed_files_too(tmp_path: Path) -> None:
@@ -329,9 +548,9 @@ def test_a_part_of_a_folder_is_read_and_compressed_files_too(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.json", b"", "no record was found"), ("a.json", b"[]\n7", "no record was found (2 lines"),
+        ("a.json", b"", "no record was found"), ("a.json", b"[]\n7", "no record was found (unreadable lines: 1)"),
         ("a.parquet", b"PAR1", "cannot be read as parquet"), ("a.csv", b"a,b\n", "no record was found"),
-        ("a.csv", b'a,b\n"x', "cannot be read as csv"), ("a.gz", b"", "expected a file of JSON lines"),
+        ("a.csv", b'a,b\n"x', "(unreadable lines: 1)"), ("a.gz", b"", "expected a file of JSON, CSV, Parquet or Avro"),
         ("a.json.gz", b"\x1f\x8bx", "cannot be read as json"), ("a.json", b'{"x": 1}', "no field has instants"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.infer.inference import infer
-from tailrace.infer.samples import SampleError
+from tailrace.infer.sample import SampleError
 from tailrace.infer.topics import read_topic
 from tailrace.ingest.kafka_access import PLAINTEXT
 from tailrace.plan.loader import load

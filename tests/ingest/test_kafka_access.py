@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.doctor.findings import WrongError
 from tailrace.doctor.machine_checks import check_brokers
-from tailrace.infer.samples import SampleError
+from tailrace.infer.sample import SampleError
 from tailrace.infer.topics import read_topic
 from tailrace.ingest.kafka_access import KafkaAccess, jaas
 from tailrace.ingest.sources import Kafka

@@ -190,7 +190,13 @@ class _Decision:
             if form.type == "timestamp" and not seen.zoned:
                 self._note(path, 'has no offset, and is read as UTC: for other clocks, add zone="Europe/Berlin"')
             return form.type
-        if seen.numeric == seen.count:
+        if seen.commas and seen.commas + seen.numeric == seen.count:
+            self._note(
+                path,
+                'has numbers with a decimal comma ("1,50"), which are texts here: to add them up, have the '
+                "source write a point",
+            )
+        elif seen.numeric == seen.count:
             self._note(path, "has numbers that are written as texts; only numbers without quotes can be added up")
         return "string"
 

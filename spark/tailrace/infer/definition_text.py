@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 
 from tailrace.infer.inference import Inferred
 from tailrace.infer.python_text import WIDTH, comment, literal, quoted, width
 from tailrace.infer.roles import Leaf, rounded_up
+from tailrace.infer.sample import LONGEST
 from tailrace.model.base.time import length
-from tailrace.model.logs.csv_options import RFC_4180
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.log import ELEMENTS
 
 _NAMED = 20
@@ -36,15 +39,20 @@ def _imports(body: Sequence[str]) -> list[str]:
 def _about(made: Inferred) -> Iterator[str]:
     """Yield comments about the sample, and about what is not certain in it."""
     sample, records = made.sample, len(made.sample.records)
+    noun = "lines" if sample.format in ("json", "csv") and sample.files else "records"
     part = "all" if sample.whole else "a part"
     yield from comment(f"Inferred from {quoted(sample.source)} ({sample.format}): {records:,} records, {part} of it.")
     if sample.unread:
-        yield from comment(f"{sample.unread:,} lines could not be read, and will be rejected.")
+        yield from comment(f"{sample.unread:,} {noun} could not be read, and will be rejected.")
+    if sample.skipped:
+        yield from comment(f"{sample.skipped:,} {noun} of more than {LONGEST:,} bytes were not looked at.")
+    for note in sample.notes:
+        yield from comment(_printable(note))
     for reason, count in made.rejected.items():
         yield from comment(f"{count:,} of these records will be rejected: {_printable(reason)}.")
     if sample.left_out:
         named = ", ".join(f"{quoted(name)} ({type})" for name, type in [*sample.left_out.items()][:_NAMED])
-        yield from comment(f"No column can have the type of {named}; these fields are ignored.")
+        yield from comment(f"No column can have {named}; these fields are ignored.")
 
 
 def _log(made: Inferred) -> Iterator[str]:
@@ -69,11 +77,27 @@ def _log(made: Inferred) -> Iterator[str]:
         yield f'    rest="{made.rest}",'
     if made.ignores:
         yield '    unknown="ignore",'
-    if made.sample.delimiter != RFC_4180.delimiter:
-        yield f"    csv=Csv(delimiter={quoted(made.sample.delimiter)}),"
+    if made.sample.csv != RFC_4180:
+        yield f"    csv={_csv(made.sample.csv)},"
+    if made.folders:
+        yield from comment("The names of the folders have these values.", 4)
+        yield f"    folders={_names(made.folders)},"
     if made.elements != ELEMENTS:
         yield f"    elements={made.elements:_},"
     yield ")"
+
+
+def _csv(csv: Csv) -> str:
+    """Return the options of CSV files that differ from the usual ones, as code."""
+    given = {one.name: getattr(csv, one.name) for one in fields(csv)}
+    other = {name: value for name, value in given.items() if value != getattr(RFC_4180, name)}
+    return f"Csv({', '.join(f'{name}={_value(value)}' for name, value in other.items())})"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(quoted, value))})"
+    return quoted(value) if isinstance(value, str) else str(value)
 
 
 def _times(made: Inferred) -> Iterator[str]:
@@ -136,6 +160,13 @@ def _identity(made: Inferred) -> Iterator[str]:
 def _pipeline(made: Inferred) -> Iterator[str]:
     used = [one for one in (made.key, made.amount) if one is not None]
     derived = {one.column: one.path for one in used if "." in one.path}
+    for one in made.columns:
+        element = struct_fields(element_type(one.type) or "")
+        if element:
+            item = f"{one.name.removesuffix('s')}_1" if one.name.removesuffix("s") == one.name else one.name[:-1]
+            step = f'Derive({{"{next(iter(element))}": Col("{item}.{next(iter(element))}")}})'
+            yield from comment(f'For the elements of a list: each=(Explode("{one.name}", into="{item}"), {step}).')
+            break
     yield "by_hour = Pipeline("
     yield f'    name="{made.name}_by_hour",'
     yield "    log=log,"
@@ -155,7 +186,10 @@ def _pipeline(made: Inferred) -> Iterator[str]:
     yield f"    what={{{', '.join(f'{quoted(name)}: {value}' for name, value in what.items())}}},"
     yield "    where=Fixed(hours(1)),"
     yield "    when=AfterWatermark(late=AfterCount(1)),"
-    count, unit = rounded_up(max(timedelta(hours=1), made.lateness.most))
+    if made.across > made.lateness.most:
+        behind = length_text(made.across)
+        yield from comment(f"Read by name, one file after another, records are up to {behind} behind earlier files.", 4)
+    count, unit = rounded_up(max(timedelta(hours=1), made.lateness.most, made.across))
     yield f"    allowed_lateness={unit}({count}),"
     yield ")"
 

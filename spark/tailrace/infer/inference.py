@@ -6,16 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from tailrace.infer import roles
-from tailrace.infer.columns import Column, Given, columns_of, place_text
+from tailrace.infer.columns import Column, Given, columns_of, epoch_unit, place_text
 from tailrace.infer.observations import Observed
 from tailrace.infer.roles import Lateness, Leaf
-from tailrace.infer.samples import Sample, SampleError
-from tailrace.infer.words import snake
-from tailrace.model.logs.csv_options import RFC_4180, Csv
-from tailrace.model.logs.json_records import JsonRecords
+from tailrace.infer.sample import Sample, SampleError
+from tailrace.infer.words import MONEY, snake, words
+from tailrace.model.logs.csv_options import RFC_4180
 from tailrace.model.logs.log import ELEMENTS, Log
 from tailrace.model.logs.shapes import Path
 
@@ -27,7 +27,8 @@ REST = "extra"
 class Inferred:
     """A log that was inferred from a sample, and the parts of a pipeline over it.
 
-    `again` is the number of records that are in the sample once more.
+    `again` is the number of records that are in the sample once more. `across` is how far records are behind records of
+    earlier files, if the files are read one after another by name.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Inferred:
     elements: int = ELEMENTS
     rejected: dict[str, int] = field(default_factory=dict)
     again: int = 0
+    across: timedelta = timedelta(0)
 
     @property
     def required(self) -> list[str]:
@@ -66,8 +68,10 @@ class Inferred:
             options["arrival_time"] = self.arrival.path
         if self.ids is not None:
             options["record_id"] = self.ids.path
-        if self.sample.delimiter != RFC_4180.delimiter:
-            options["csv"] = Csv(delimiter=self.sample.delimiter)
+        if self.sample.csv != RFC_4180:
+            options["csv"] = self.sample.csv
+        if self.folders:
+            options["folders"] = tuple(self.folders)
         if self.ignores:
             options["unknown"] = "ignore"
         return Log(
@@ -83,6 +87,11 @@ class Inferred:
             elements=self.elements,
             **options,
         )
+
+    @property
+    def folders(self) -> list[str]:
+        """The columns whose values are in the names of folders (`Log.folders`)."""
+        return [one.name for one in self.columns if len(one.place) == 1 and one.place[0] in self.sample.folders]
 
     @property
     def fields(self) -> dict[str, str]:
@@ -112,7 +121,7 @@ def infer(sample: Sample, name: str | None = None) -> Inferred:
         root.add(record)
     log = log_name(name or sample.name)
     unsure = "json" if sample.format == "json" else "string"
-    given: dict[Path, Given] = {(name,): one for name, one in sample.types.items() if _is_certain(root, name, one)}
+    given = {place: one for place, one in sample.types.items() if _is_certain(_seen(root, place), place, one)}
     while True:
         made = _inferred(sample, log, root, given, unsure)
         misfits = _misfits(made)
@@ -122,9 +131,11 @@ def infer(sample: Sample, name: str | None = None) -> Inferred:
             given[column.place] = Given(unsure, note="has values that no other type takes")
 
 
-def _is_certain(root: Observed, name: str, given: Given) -> bool:
+def _is_certain(seen: Observed, place: Path, given: Given) -> bool:
     """Return True if the type in the file is used; values of other types may be instants or amounts of money."""
-    return given.type not in ("int", "bigint", "string", "double") or not root.fields[name].values
+    if given.type == "double" and seen.values:
+        return not MONEY & words(place[-1]) or epoch_unit(seen.numbers) is not None
+    return given.type not in ("int", "bigint", "string") or not seen.values
 
 
 def _inferred(sample: Sample, log: str, root: Observed, given: dict[Path, Given], unsure: str) -> Inferred:
@@ -163,11 +174,13 @@ def _inferred(sample: Sample, log: str, root: Observed, given: dict[Path, Given]
         None, None if arrival is None else leaves[arrival.place], ids, unique, key, amount,
     )  # fmt: skip
     made.again = again
+    if sample.files:
+        made.across = roles.lateness([[at for at in times if at is not None]]).most
     if sample.arrivals:
         behind = [at - time for at, time in zip(sample.arrivals, times, strict=True) if time is not None]
         made.lags = roles.shares(behind)
     cut = root.cut or any(_seen(root, place).cut for place in opened)
-    if sample.format == "json" and (cut or not sample.whole):
+    if not sample.left_out and (cut or not sample.whole):
         names = {one.name for one in columns}
         made.rest = next(name for name in (REST, f"{REST}_fields", f"{REST}_2") if name not in names)
     made.ignores = bool(sample.left_out)
@@ -187,7 +200,7 @@ def _parts(sample: Sample, times: Sequence[int | None]) -> list[list[int]]:
 
 def _seen(root: Observed, place: Path) -> Observed:
     for name in place:
-        root = root.fields[name]
+        root = root.fields.get(name, Observed())
     return root
 
 
@@ -198,19 +211,14 @@ def _longest(seen: Observed) -> int:
 
 def _misfits(made: Inferred) -> list[Column]:
     """Read the sample's records with the log; return columns whose type does not fit, and count other reasons."""
-    if made.sample.format != "json":
-        return []
-    reader, rejected = JsonRecords(made.log()), Counter[str]()
-    names = {one.name: one for one in made.columns}
+    rejected, names = Counter[str](), {one.name: one for one in made.columns}
     found = dict[str, Column]()
-    for raw in made.sample.raw:
-        reason = reader.read(raw)
-        if isinstance(reason, str):
-            rejected[re.sub("[0-9]+", "N", reason)[:200]] += 1
-            for part in reason.split("; "):
-                column = names.get(re.split(r"[^a-z0-9_]", part, maxsplit=1)[0])
-                if column is not None and column.type != "json" and " is not a" in part:
-                    found[column.name] = column
+    for reason in made.sample.reasons(made.log()):
+        rejected[re.sub("[0-9]+", "N", reason)[:200]] += 1
+        for part in reason.split("; "):
+            column = names.get(re.split(r"[^a-z0-9_]", part, maxsplit=1)[0])
+            if column is not None and column.type not in ("json", "string") and " is not a" in part:
+                found[column.name] = column
     made.rejected = dict(rejected)
     return [one for one in found.values() if one.name not in _roles(made)]
 

@@ -104,6 +104,8 @@ class Texts:
     """The number of texts that have an offset from UTC, or `Z`."""
     numeric: int = 0
     """The number of texts that are numbers."""
+    commas: int = 0
+    """The number of texts that are numbers with a decimal comma."""
 
     def add(self, text: str) -> None:
         """Count a text."""
@@ -113,12 +115,13 @@ class Texts:
         if self.forms:
             self.zoned += ":" in text and _ZONED.search(text) is not None
         self.numeric += _NUMBER.fullmatch(text) is not None
+        self.commas += COMMA.fullmatch(text) is not None
 
     def merge(self, other: Texts) -> None:
         """Count the texts of another place, too."""
         if other.forms is not None:
             self.forms = tuple(one for one in other.forms if self.forms is None or one in self.forms)
-        for name in ("count", "zoned", "numeric"):
+        for name in ("count", "zoned", "numeric", "commas"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -233,6 +236,9 @@ def value_at(record: Mapping[str, Any], place: Path) -> Any:
 
 _ANY = JsonRecords(Log(name="any", columns={"at": "timestamp"}, event_time="at"))
 _FORMS = (ISO_INSTANT, ISO_DAY, *(Plain("timestamp", one) for one in FORMATS))
+COMMA = re.compile(r"[-+]?(?:[0-9]+|[0-9]{1,3}(?:[. '][0-9]{3})+),[0-9]+")
+"""Numbers with a decimal comma."""
+
 _WHOLE = re.compile("-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _ZONED = re.compile(r"(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)$")
@@ -253,3 +259,8 @@ def _has_form(text: str, form: Plain) -> bool:
     except (ValueError, ArithmeticError, TypeError):
         return False
     return True
+
+
+def instant_forms(text: str) -> bool:
+    """Return True if a text has the form of an instant or a day."""
+    return len(text) < 64 and any(_has_form(text, one) for one in _FORMS)

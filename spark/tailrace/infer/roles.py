@@ -79,7 +79,7 @@ def _leaves(column: Column, path: str, place: Path, type: str, seen: Observed) -
         return
     for name, inner in fields.items():
         own = place_of(column.places.get(f"{path}.{name}", name)) or (name,)
-        yield from _leaves(column, f"{path}.{name}", place + own, inner, seen.fields[own[0]])
+        yield from _leaves(column, f"{path}.{name}", place + own, inner, seen.fields.get(own[0], Observed()))
 
 
 def event_times(leaves: Sequence[Leaf], records: Sequence[Record]) -> list[Leaf]:

@@ -1,123 +1,80 @@
-"""Read a bounded sample of files: JSON lines, CSV and Parquet, compressed too."""
+"""Read a bounded sample of files, of each format that a log reads: JSON, CSV, Parquet and Avro, compressed too."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import json
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal
-from itertools import chain
-from math import isfinite
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from urllib.parse import unquote
 
-from tailrace.infer.columns import Given, place_text, unique
+from tailrace.infer.csv_dialects import WIDE, cell_of, guessed, names_of
 from tailrace.infer.observations import LONGEST_NAME
-from tailrace.infer.words import snake
-from tailrace.ingest.column_types import parquet_type
-from tailrace.ingest.compressed_text import Text, compression, open_text
-from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.types import is_type, struct_type
-from tailrace.model.logs.json_limits import beyond
-from tailrace.model.logs.json_records import AROUND, Number
-
-ENDINGS = {
-    "json": "json", "jsonl": "json", "ndjson": "json", "txt": "json", "log": "json", "csv": "csv", "parquet": "parquet",
-}  # fmt: skip
-"""For each ending of a file's name, the format of its records."""
+from tailrace.infer.sample import LONGEST, Sample, SampledFile, SampleError, json_value
+from tailrace.infer.typed_samples import read_typed
+from tailrace.ingest.compressed_text import AT_ONCE, Text, lines_of, open_text
+from tailrace.ingest.folders.file_names import ENDINGS, format_of, is_read
+from tailrace.ingest.json_values import json_texts
+from tailrace.ingest.sources import Format
+from tailrace.model.logs.csv_options import Csv
+from tailrace.model.logs.csv_records import divide, is_blank, line_of
+from tailrace.model.logs.json_records import NO_FOLDER_VALUE, Number
 
 FILES = 20
 """The maximum number of files of a folder that are read."""
 
-LONGEST = 2**20
-"""The maximum number of bytes of a line that is looked at."""
-
-TEXT = 64 * 2**20
-"""The maximum number of bytes of text that are read."""
+LISTED = 100_000
+"""The maximum number of files of a folder among which the files are chosen."""
 
 
-class SampleError(TailraceError, ValueError):
-    """The error for a source from which nothing can be inferred."""
-
-
-@dataclass
-class Sample:
-    """The sampled records of a source.
-
-    A record has the values of JSON, and its numbers are `Number`. `parts` are the numbers of records of each file or
-    partition, in order. `raw` are the lines of JSON records, or of a CSV file with its header. `arrivals` are the
-    times at which messages arrived, in microseconds. `types` are the declared types that the columns of Parquet files
-    have, `left_out` are the columns that have no such type, and `local` says whether some have times without a zone.
-    `whole` says that the sample is all of the source.
-    """
-
-    format: str
-    source: str
-    name: str
-    records: list[Mapping[str, Any]] = field(default_factory=list)
-    parts: list[int] = field(default_factory=list)
-    raw: list[bytes] = field(default_factory=list)
-    arrivals: list[int] = field(default_factory=list)
-    unread: int = 0
-    whole: bool = True
-    types: dict[str, Given] = field(default_factory=dict)
-    local: bool = False
-    delimiter: str = ","
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    def add_line(self, raw: bytes) -> bool:
-        """Add a line or message in JSON; return whether it was a record."""
-        record = _object(raw)
-        if record is None:
-            self.unread += 1
-            return False
-        self.records.append(record)
-        self.raw.append(raw)
-        return True
-
-
-def read_files(place: Path, records: int, format: str | None = None) -> Sample:
+def read_files(place: Path, records: int, format: Format | None = None) -> Sample:
     """Read at most so many records of a file, or of some files of a folder. Raises `SampleError` if there are none."""
-    files = _files(place) if place.is_dir() else [place]
-    formats = {one: format or _format(one) for one in files}
-    if place.is_dir():
-        first = next((one for one in formats.values() if one), None)
-        files = [one for one in files if formats[one] == first and first]
-    if not files or not formats[files[0]]:
-        endings = ", ".join(f".{one}" for one in ENDINGS)
-        raise SampleError(
-            f"{place}: expected a file of JSON lines, CSV or Parquet, or a folder of such files: their names end in "
-            f"{endings}, and .gz, .bz2 or .zst if they are compressed"
-        )
-    chosen = _spread(files, min(FILES, records))
-    kind = formats[files[0]] or ""
-    sample = Sample(kind, str(place), _stem(place), whole=len(chosen) == len(files))
-    for number, file in enumerate(chosen):
-        left = (records - len(sample.records)) // (len(chosen) - number)
-        before = len(sample.records)
-        try:
-            sample.whole &= _READERS[kind](sample, file, max(1, left))
-        except SampleError:
-            raise
-        except (OSError, EOFError, ValueError, csv.Error) as error:
-            raise SampleError(f"{file} cannot be read as {kind}: {error}") from error
-        sample.parts.append(len(sample.records) - before)
+    files, kind, sample = _chosen(place, records, format)
+    if kind == "csv":
+        _read_csv(sample, files, records)
+    else:
+        for number, file in enumerate(files):
+            left = max(1, (records - len(sample.records)) // (len(files) - number))
+            before = len(sample.records)
+            with _reading(file, kind):
+                whole = _read_json(sample, file, left) if kind == "json" else read_typed(sample, file, left)
+                sample.whole &= whole
+            _add_part(sample, file, before)
     if not sample.records:
-        what = {"json": "a line with one JSON object", "csv": "a row below the header", "parquet": "a row"}[kind]
-        raise SampleError(f"{place}: no record was found ({sample.unread:,} lines could not be read): expected {what}")
+        what = {"json": "a JSON object", "csv": "a row below the header", "parquet": "a row", "avro": "a record"}[kind]
+        unread = sample.unread + sample.skipped
+        raise SampleError(f"{place}: no record was found (unreadable lines: {unread:,}): expected {what}")
+    _add_folders(sample, place)
     return sample
 
 
+def _chosen(place: Path, records: int, format: Format | None) -> tuple[list[Path], Format, Sample]:
+    """Choose the files to read; return them, their format, and the sample without records."""
+    files = _files(place) if place.is_dir() else [place]
+    formats = {one: format or format_of(one.name) for one in files}
+    kind = next((one for one in formats.values() if one), None)
+    if kind is None:
+        endings = ", ".join(f".{one}" for one in ENDINGS)
+        raise SampleError(
+            f"{place}: expected a file of JSON, CSV, Parquet or Avro, or a folder of such files: their names end in "
+            f"{endings}, and texts also in .gz, .bz2, .zst, .snappy or .deflate if they are compressed; for other "
+            "names, pass --format"
+        )
+    alike = [one for one in files if formats[one] == kind]
+    chosen = _spread(alike, min(FILES, records))
+    sample = Sample(kind, str(place), _stem(place), whole=len(chosen) == len(alike) and len(files) < LISTED)
+    if len(alike) < len(files):
+        sample.notes.append(
+            f"A log has files of one format: {len(files) - len(alike):,} files of the folder are no {kind}, and are "
+            "not read here. Move them away before a stream reads the folder."
+        )
+    return chosen, kind, sample
+
+
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        one
-        for one in folder.rglob("*")
-        if one.is_file() and not any(part.startswith((".", "_")) for part in one.relative_to(folder).parts)
-    )
+    return sorted(islice((one for one in folder.rglob("*") if is_read(one, folder)), LISTED))
 
 
 def _spread(files: Sequence[Path], most: int) -> list[Path]:
@@ -127,178 +84,172 @@ def _spread(files: Sequence[Path], most: int) -> list[Path]:
     return [files[place * len(files) // most] for place in range(most)]
 
 
-def _format(file: Path) -> str | None:
-    name = file.name.lower()
-    packed = compression(name)
-    return ENDINGS.get((name.removesuffix(f".{packed}") if packed else name).rpartition(".")[2])
-
-
 def _stem(place: Path) -> str:
-    return place.resolve().name if place.is_dir() else place.name.partition(".")[0]
+    """Return the name of a file or a folder, of which a part such as `dt=2026-01-31` is no name."""
+    if not place.is_dir() and "=" not in place.name:
+        return place.name.partition(".")[0]
+    return next((one.name for one in (place.resolve(), *place.resolve().parents) if "=" not in one.name), "")
 
 
-def _lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, without line ends; of a line that is too long only its beginning."""
+def _add_part(sample: Sample, file: Path, before: int, header: bytes | None = None) -> None:
+    sample.parts.append(len(sample.records) - before)
+    sample.files.append(SampledFile(file, header))
+
+
+@contextmanager
+def _reading(file: Path, kind: str) -> Iterator[None]:
+    """Raise `SampleError` for an error that reading a file raises."""
+    try:
+        yield
+    except SampleError:
+        raise
+    except (OSError, EOFError, ValueError) as error:
+        raise SampleError(f"{file} cannot be read as {kind}: {error}") from error
+
+
+class _Bounded:
+    """The text of a file, up to the number of bytes that the sample may still read; `cut` says if it ends there."""
+
+    def __init__(self, sample: Sample, text: Text) -> None:
+        self._sample, self._text, self.cut = sample, text, False
+
+    def read(self, size: int) -> bytes:
+        self.cut |= self._sample.left <= 0
+        part = b"" if self.cut else self._text.read(min(size, self._sample.left))
+        self._sample.left -= len(part)
+        return part
+
+
+def _texts(sample: Sample, file: Path) -> Iterator[bytes]:
+    """Yield the records of a file of text that are not parsed yet, as the reader of its format divides the text."""
     with file.open("rb") as opened:
-        text = open_text(file.name.lower(), opened)
-        if text is None:
-            raise SampleError(f"{file}: only files that are compressed as .gz, .bz2 or .zst are read here")
-        yield from _split(text)
-
-
-def _split(text: Text) -> Iterator[bytes]:
-    rest, read = b"", 0
-    while (part := text.read(2**16)) and read < TEXT:
-        read += len(part)
-        *lines, end = part.split(b"\n")
-        if lines:
-            yield rest + lines[0]
-            yield from lines[1:]
-            rest = b""
-        if len(rest) <= LONGEST:
-            rest += end
-    if rest:
-        yield rest
+        found = open_text(file.name.lower(), opened)
+        if found is None:
+            raise SampleError(f"{file}: only Spark reads files that are compressed as .lz4: infer from another file")
+        text = _Bounded(sample, found)
+        if sample.format == "json":
+            divided = json_texts(text, LONGEST)
+        else:
+            divided = lines_of(iter(lambda: text.read(AT_ONCE), b""))
+        last: bytes | None = None
+        for number, one in enumerate(divided):
+            if not number and one.startswith(WIDE):
+                raise SampleError(f"{file} is UTF-16, which is not read: convert it to UTF-8")
+            if last is not None:
+                yield last
+            last = one
+        if text.cut:
+            # The last text may be cut off.
+            sample.whole = False
+        elif last is not None:
+            yield last
 
 
 def _read_json(sample: Sample, file: Path, most: int) -> bool:
     found = 0
-    for line in _lines(file):
-        if not line.strip(_BLANK):
+    for text in _texts(sample, file):
+        if is_blank(text):
             continue
         if found == most:
             return False
-        found += sample.add_line(line)
+        found += sample.add_line(text)
     return True
 
 
-def _object(raw: bytes) -> Mapping[str, Any] | None:
-    """Parse a JSON object; return None if a line is none."""
-    if len(raw) > LONGEST:
-        return None
+def _read_csv(sample: Sample, files: Sequence[Path], records: int) -> None:
+    """Read lines of CSV files, find out how they are divided, and divide them."""
+    read = list[list[bytes]]()
+    for number, file in enumerate(files):
+        left = (records - sum(map(len, read))) // (len(files) - number)
+        with _reading(file, "csv"):
+            lines = [*islice((one for one in _texts(sample, file) if not is_blank(one)), max(1, left) + 2)]
+        sample.whole &= len(lines) < max(1, left) + 2
+        read.append(lines[: max(1, left) + 1])
+    sample.csv, notes = guessed(read)
+    sample.notes += notes
+    names = list[str]()
+    if not sample.csv.header:
+        rows = (_divided(sample.csv, line) for lines in read for line in lines)
+        names = names_of([row for row in rows if row is not None])
+    reasons = Counter[str]()
+    for file, lines in zip(files, read, strict=True):
+        before, header = len(sample.records), None
+        if sample.csv.header and lines:
+            header, *lines = lines
+            names = [(name or "").strip() for name in _divided(sample.csv, header) or ()]
+            for name in names:
+                if not name or len(name) > LONGEST_NAME:
+                    sample.left_out[name[:LONGEST_NAME]] = "a column with no name, or a very long one"
+                elif names.count(name) > 1:
+                    sample.left_out[name] = "several columns with one name"
+        for line in lines:
+            cells = _divided(sample.csv, line)
+            if line == header:
+                continue
+            if cells is None or len(cells) != len(names):
+                sample.unread += 1
+                reasons["there is another number of cells" if cells else "quotes are not paired on the line"] += 1
+                continue
+            row = zip(names, cells, strict=True)
+            sample.records.append({name: _cell(text) for name, text in row if name not in sample.left_out})
+            sample.raw.append(line)
+        _add_part(sample, file, before, header)
+    sample.notes += [f"In {count:,} lines, {reason}." for reason, count in reasons.items()]
+
+
+def _divided(csv: Csv, line: bytes) -> list[str | None] | None:
     try:
-        text = raw.decode().strip(AROUND)
-        if beyond(text) is not None:
-            return None
-        made = _DECODER.decode(text)
-        if "\\u" in text:
-            # A text with half of a surrogate pair is no text.
-            json.dumps(made, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+        return divide(csv, line_of(line.decode(csv.encoding)))
+    except ValueError:
         return None
-    return made if isinstance(made, dict) else None
 
 
-def _read_csv(sample: Sample, file: Path, most: int) -> bool:
-    lines = (line.decode().removeprefix(_MARK) for line in _lines(file))
-    first = next(lines, "")
-    sample.delimiter = max(_DELIMITERS, key=first.count)
-    rows = csv.reader((f"{line}\n" for line in chain([first], lines)), strict=True, delimiter=sample.delimiter)
-    header = [name.strip() for name in next(rows, [])]
-    found = 0
-    for row in rows:
-        if not row:
-            continue
-        if found == most:
-            return False
-        if len(row) != len(header):
-            sample.unread += 1
-            continue
-        found += 1
-        sample.records.append({name: _cell(text) for name, text in zip(header, row, strict=True)})
+def _cell(text: str | None) -> Any:
+    """Return the value of a cell, which may be an object or a list in JSON."""
+    if text is not None and text.lstrip().startswith(("{", "[")) and len(text) <= LONGEST:
+        made = json_value(text.encode())
+        return text if made is None else made
+    return cell_of(text)
+
+
+def _add_folders(sample: Sample, place: Path) -> None:
+    """Add the values in the names of folders to the records, unless a record has another value of that name."""
+    values = [_folder_texts(one.path, place) for one in sample.files]
+    names = dict.fromkeys(name for one in values for name in one)
+    for name in names:
+        texts = [one[name] for one in values if one.get(name, NO_FOLDER_VALUE) != NO_FOLDER_VALUE]
+        # A month or an hour is a number, though it begins with a zero; a longer code is a text.
+        whole = all(text.isascii() and text.isdigit() and (len(text) <= 2 or text[0] != "0") for text in texts)
+        made = [None if one.get(name, NO_FOLDER_VALUE) == NO_FOLDER_VALUE else one[name] for one in values]
+        own = [None if text is None else Number(str(int(text))) if whole else text for text in made]
+        if not texts or not _fill(sample, name, own):
+            sample.notes.append(
+                f"The folders {name}=… are not used: they have no value, or records have other values of {name}."
+            )
+
+
+def _fill(sample: Sample, name: str, values: Sequence[Any]) -> bool:
+    """Add a value to all records of each file; return False if a record has another value under the name."""
+    begins, made = 0, list[Mapping[str, Any]]()
+    for count, value in zip(sample.parts, values, strict=True):
+        for record in sample.records[begins : begins + count]:
+            own = record.get(name)
+            if own is not None and value is not None and str(own) != str(value):
+                return False
+            made.append({**record, name: value if own is None else own})
+        begins += count
+    sample.records[:] = made
+    sample.folders.append(name)
     return True
 
 
-def _cell(text: str) -> Any:
-    if text == "":
-        return None
-    if text in ("true", "false"):
-        return text == "true"
-    return Number(text) if _NUMERAL.fullmatch(text) else text
-
-
-def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(file) as opened:
-            for one in opened.schema_arrow:
-                places = dict[str, str]()
-                found = _declared(one.type, "", places)
-                if found is None:
-                    sample.left_out.setdefault(one.name, str(one.type)[:100])
-                else:
-                    sample.types.setdefault(one.name, Given(found, places=places))
-                    sample.local |= _has_local_times(one.type)
-            before = len(sample.records)
-            for batch in opened.iter_batches(min(most, 1000), columns=list(sample.types)):
-                rows = batch.slice(0, most - (len(sample.records) - before)).to_pylist()
-                sample.records += [_as_json(row) for row in rows]
-                if len(sample.records) - before == most:
-                    break
-            return bool(len(sample.records) - before == opened.metadata.num_rows)
-    except pa.ArrowException as error:
-        raise SampleError(f"{file} cannot be read as parquet: {error}") from error
-
-
-def _declared(type: Any, path: str, places: dict[str, str]) -> str | None:
-    """Return the declared type for a type of Arrow, or None if there is none; note the places of fields in structs."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(type):
-        fields, taken = dict[str, str](), {one.name for one in type if snake(one.name) == one.name}
-        for one in type:
-            own = one.name if one.name in taken else unique(snake(one.name), taken)
-            inner = _declared(one.type, f"{path}.{own}", places)
-            if inner is None or not one.name or len(one.name) > LONGEST_NAME:
-                return None
-            if own != one.name:
-                places[f"{path}.{own}"] = place_text((one.name,))
-            fields[own] = inner
-        return struct_type(fields) if fields else None
-    if pa.types.is_list(type) or pa.types.is_large_list(type):
-        inner = _declared(type.value_type, path, places)
-        return None if inner is None else f"array<{inner}>"
-    if pa.types.is_map(type):
-        inner = _declared(type.item_type, path, places) if pa.types.is_string(type.key_type) else None
-        return None if inner is None else f"map<string,{inner}>"
-    found = "timestamp" if pa.types.is_timestamp(type) else parquet_type(type)
-    return found if is_type(found) else None
-
-
-def _has_local_times(type: Any) -> bool:
-    import pyarrow as pa
-
-    inner = any(_has_local_times(type.field(number).type) for number in range(type.num_fields))
-    return inner or (pa.types.is_timestamp(type) and type.tz is None)
-
-
-def _as_json(value: Any) -> Any:
-    """Convert a value of a Parquet file to a value that a record in JSON has."""
-    match value:
-        case bool() | str() | None:
-            return value
-        case dict():
-            return {name: _as_json(one) for name, one in value.items()}
-        case list():
-            return [_as_json(one) for one in value]
-        case int() | Decimal():
-            return Number(value)
-        case float():
-            return Number(repr(value)) if isfinite(value) else None
-        case datetime():
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    return str(value)
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-_DELIMITERS = (",", ";", "\t", "|")
-_BLANK = AROUND.encode()
-_MARK = codecs.BOM_UTF8.decode()
-_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant)
-_NUMERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
-_READERS = {"json": _read_json, "csv": _read_csv, "parquet": _read_parquet}
+def _folder_texts(file: Path, place: Path) -> dict[str, str]:
+    """Return the values in the names of folders: of all folders in `place`, and of those next above it."""
+    file, place = file.resolve(), place.resolve()
+    below = [] if file == place else list(file.relative_to(place).parts[:-1])
+    top = place.parent if file == place else place
+    while "=" in top.name:
+        below.insert(0, top.name)
+        top = top.parent
+    found = (name.partition("=") for name in below)
+    return {unquote(name): unquote(text) for name, given, text in found if given}

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from tailrace.infer.samples import Sample, SampleError
+from tailrace.infer.sample import Sample, SampleError
 from tailrace.ingest.kafka_access import KafkaAccess, NoAnswerError
 
 PATIENCE = 10.0

@@ -14,7 +14,7 @@ from tailrace.settings import Settings
 def infer(
     source: str,
     records: int = 10_000,
-    format: Literal["json", "csv", "parquet"] | None = None,
+    format: Literal["json", "csv", "parquet", "avro"] | None = None,
     name: str | None = None,
     bootstrap: str | None = None,
     out: Path | None = None,
@@ -22,8 +22,8 @@ def infer(
     """Write a definition for the records of a file, a folder or a Kafka topic, as far as a sample shows it.
 
     The definition is a Python file with a Log and a Pipeline that counts records by hour. It runs as it stands:
-    comments give the reasons for each choice, and name what the sample leaves open. SOURCE is a file of JSON lines, CSV
-    or Parquet, a folder of such files, or, if there is no such file, a topic.
+    comments give the reasons for each choice, and name what the sample leaves open. SOURCE is a file of JSON, CSV,
+    Parquet or Avro, a folder of such files, or, if there is no such file, a topic.
     """
     from tailrace.infer.definition_text import definition_text
     from tailrace.infer.inference import infer as inferred

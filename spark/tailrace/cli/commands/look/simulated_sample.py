@@ -13,6 +13,7 @@ from typing import Any
 from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import LoadError
 from tailrace.ingest.compressed_text import AT_ONCE, HADOOPS, compression, lines_of, open_text
+from tailrace.ingest.folders.file_names import ENDINGS, format_of, is_read
 from tailrace.ingest.json_values import json_texts
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.log import Log, log_names
@@ -21,8 +22,8 @@ from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Rejected
 from tailrace.telemetry.json_fields import fields
 
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".avro")
-_KINDS = ".jsonl, .json (one object a line), .csv, .parquet or .avro"
+_SUFFIXES = tuple(f".{ending}" for ending in ENDINGS)
+_KINDS = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
 
 
 def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
@@ -72,8 +73,7 @@ def _read(log: Log, path: Path) -> Sample:
     """Read the sample of one log from a file, or from all files of a folder and its folders in alphabetical order."""
     if not path.is_dir():
         return _read_file(log, path)
-    below = (one for one in path.rglob("*") if not any(part.startswith(".") for part in one.relative_to(path).parts))
-    files = sorted(one for one in below if one.is_file())
+    files = sorted(one for one in path.rglob("*") if is_read(one, path))
     if not files:
         raise LoadError(
             f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
@@ -86,26 +86,25 @@ def _read_file(log: Log, path: Path) -> Sample:
         raise LoadError(
             f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv, .parquet or .avro"
         )
-    codec = compression(path.name.lower())
-    kind = Path(path.name.lower().removesuffix(f".{codec}") if codec else path.name.lower()).suffix
+    kind = format_of(path.name)
     try:
-        if kind == ".parquet":
+        if kind == "parquet":
             return _read_parquet(log, path)
-        if kind == ".avro":
+        if kind == "avro":
             return _read_avro(log, path)
-        if kind not in _SUFFIXES or codec == HADOOPS:
+        if kind is None or compression(path.name.lower()) == HADOOPS:
             raise LoadError(f"{path}: a sample is {_KINDS}; text may be .gz, .bz2, .zst or .snappy")
         source = path.resolve().as_uri()
         with path.open("rb") as file:
             text = open_text(path.name.lower(), file)
             assert text is not None, "only one compression has no reader"
-            if kind == ".csv":
+            if kind == "csv":
                 return sample_records.from_csv(log, lines_of(iter(partial(text.read, AT_ONCE), b"")), source)
             return sample_records.from_json(log, json_texts(text, log.record_bytes), source)
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, LoadError):
             raise
-        raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
+        raise LoadError(f"{path}: cannot be read as {kind}: {error}") from error
 
 
 def _read_avro(log: Log, path: Path) -> Sample:
