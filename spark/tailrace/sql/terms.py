@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NewType
 
 from tailrace.model.base.algebra import Term
-from tailrace.model.base.types import decimal_parts, element_type, is_nested
+from tailrace.model.base.types import decimal_parts, element_type, holds_reals, is_nested, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
 from tailrace.sql import double_limbs, wide_numbers
 
@@ -273,6 +273,10 @@ class Sql:
     real, real_of = staticmethod(wide_numbers.real), staticmethod(wide_numbers.real_of)
     remainder, quotient = staticmethod(wide_numbers.remainder), staticmethod(wide_numbers.quotient)
     joined, levelled = staticmethod(wide_numbers.joined), staticmethod(wide_numbers.levelled)
+
+    def unsigned_zeros(self, a: Term, type: str) -> Term:
+        return _unsigned(a, type, 0)
+
     limbs, real_of_limbs = staticmethod(double_limbs.limbs), staticmethod(double_limbs.real_of_limbs)
     square_limbs = staticmethod(double_limbs.square_limbs)
     spread_of_limbs = staticmethod(double_limbs.spread_of_limbs)
@@ -370,6 +374,20 @@ _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
 def _typed(term: Term, type: str | None) -> Term:
     """Cast a nested value to its own type, because some dialects need to know the fields by which to compare it."""
     return term if type is None else f"CAST({term} AS {type})"
+
+
+def _unsigned(a: Term, type: str, depth: int) -> Term:
+    """Return the SQL expression for `Algebra.unsigned_zeros`; `depth` is the number of lists around the value."""
+    if not holds_reals(type):
+        return a
+    if (element := element_type(type)) is not None:
+        one = f"_z{depth}"
+        return f"TRANSFORM({a}, {one} -> {_unsigned(one, element, depth + 1)})"
+    if (fields := struct_fields(type)) is not None:
+        inside = (f"{name!r}, {_unsigned(f'({a}).{quoted(name)}', of, depth)}" for name, of in fields.items())
+        return f"IF({a} IS NULL, NULL, NAMED_STRUCT({', '.join(inside)}))"
+    # The addition makes a negative zero positive.
+    return f"({a} + CAST(0 AS {type}))"
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:

@@ -17,7 +17,15 @@ from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
 from tailrace.model.base.time import instant
-from tailrace.model.base.types import WHOLE, decimal_parts, exact, unit_power
+from tailrace.model.base.types import (
+    WHOLE,
+    decimal_parts,
+    element_type,
+    exact,
+    holds_reals,
+    struct_fields,
+    unit_power,
+)
 
 LIMB = 2.0**62
 """The ratio of the units of two neighbouring limbs of a double (`Algebra.limbs`)."""
@@ -212,6 +220,20 @@ class Algebra(Protocol):
         The combined number may have more digits than `type` allows.
         """
         return float(_EXACT.fma(high, unit_power(unit, type), low))
+
+    def unsigned_zeros(self, a: Term, type: str) -> Term:
+        """Replace each negative zero in a value of `type` by zero, at any depth; other values stay the same (rule M8).
+
+        The two zeros are equal, so an engine may keep either of them where it keeps one of several equal values. But
+        their texts differ.
+        """
+        if a is None or not holds_reals(type):
+            return a
+        if (element := element_type(type)) is not None:
+            return [self.unsigned_zeros(one, element) for one in a]
+        if (fields := struct_fields(type)) is not None:
+            return {name: self.unsigned_zeros(a[name], of) for name, of in fields.items()}
+        return a + 0.0
 
     def limbs(self, a: Term) -> tuple[Term, ...]:
         """Split a double into whole numbers (limbs), whose sums are exact in any order; return seven bigints.

@@ -204,6 +204,24 @@ def struct_type(fields: Mapping[str, str]) -> str:
     return f"struct<{','.join(f'{name}:{type}' for name, type in fields.items())}>"
 
 
+REAL = ("double", "float")
+"""The names of the types that have two zeros, NaN and infinities."""
+
+
+@lru_cache(maxsize=256)
+def holds_reals(name: str | None) -> bool:
+    """Return True if values of this type are doubles or floats, or may contain some at any depth.
+
+    >>> holds_reals("array<struct<sku:string,price:double>>"), holds_reals("struct<double:int>"), holds_reals(None)
+    (True, False, False)
+    """
+    if name is None:
+        return False
+    if (inner := element_type(name) or map_value(name)) is not None:
+        return holds_reals(inner)
+    return name in REAL or any(map(holds_reals, (struct_fields(name) or {}).values()))
+
+
 def is_exact_number(name: str) -> bool:
     """Return True if `name` is an integer or decimal type.
 

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, is_nested, may_outgrow, sum_type
+from tailrace.model.base.types import (
+    MAX_PRECISION,
+    WHOLE,
+    column_of,
+    holds_reals,
+    is_exact_number,
+    is_nested,
+    may_outgrow,
+    sum_type,
+)
 
 
 class Merge(Enum):
@@ -139,6 +148,17 @@ class Combiner:
         """The columns, or the paths of fields in columns, that the combiner reads."""
         return () if self.column is None else (self.column,)
 
+    def reals(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return the columns, with their types, that the combiner must read without negative zeros (rule M8).
+
+        These are the columns with doubles or floats whose values the accumulator contains. A combiner that adds up
+        numbers needs none of them, because zero and negative zero add the same. `types` has the types of all columns.
+        """
+        if all(part.merge is Merge.ADD for part in self.parts(self.read_type(types))):
+            return {}
+        read = {column_of(name) for name in self.columns}
+        return {name: type for name, type in types.items() if name in read and holds_reals(type)}
+
     def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
         """Return the value that the combiner reads from a record, which `lift` takes: the value of its column.
 
@@ -243,6 +263,13 @@ def double_parts() -> tuple[Part, ...]:
     limbs = (Part(name, WHOLE, Merge.ADD, lifted="bigint") for name in LIMBS)
     counts = (Part(name, "bigint", Merge.ADD) for name in ("n", *ENDLESS, OUTSIDE))
     return (*limbs, *counts)
+
+
+def without_negative_zeros(o: Algebra, record: Mapping[str, Term], reals: Mapping[str, str]) -> Mapping[str, Term]:
+    """Return a record in which the columns `reals`, whose types are given, have no negative zeros (rule M8)."""
+    if not reals:
+        return record
+    return {**record, **{name: o.unsigned_zeros(record.get(name), type) for name, type in reals.items()}}
 
 
 def has_value(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.algebra import Algebra, Scalars, Term
 from tailrace.model.base.errors import Fault, RecordError, failure
 from tailrace.model.base.types import element_type, is_plain, struct_fields
 from tailrace.model.base.values import fitter
@@ -105,13 +105,14 @@ _NO_VALUE = (ValueError, TypeError, ArithmeticError)
 
 
 def _of_type(value: Any, type: str) -> Any:
-    """Convert a value, or null, to the type of a state or a result.
+    """Convert a value, or null, to the type of a state or a result; a negative zero becomes zero (rule M8).
 
     Raises one of the errors in `_NO_VALUE` if the value does not fit the type.
     """
     if value is None or struct_fields(element := element_type(type) or type) is not None:
         return value
-    return [fitter(element)(one) for one in value] if element != type else fitter(type)(value)
+    made = [fitter(element)(one) for one in value] if element != type else fitter(type)(value)
+    return Scalars().unsigned_zeros(made, type)
 
 
 def _is_state(type: object) -> bool:

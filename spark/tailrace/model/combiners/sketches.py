@@ -138,7 +138,8 @@ class ApproxQuantile(OwnCombiner):
         if bucket == 0:
             return 0.0
         value = 2 * self._growth ** (abs(bucket) - _SHIFT) / (self._growth + 1)
-        return value if bucket > 0 else -value
+        # Subtracting from zero makes no negative zero, even if the value is so small that it was rounded to zero.
+        return value if bucket > 0 else 0.0 - value
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
         error = self.error

@@ -22,7 +22,7 @@ from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length, waits
 from tailrace.model.base.types import column_of, is_plain, type_at
-from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.combiners.basic import Combiner, Merge, Part, without_negative_zeros
 from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.retraction import taking_back
@@ -231,10 +231,15 @@ class Pipeline(Ranged):
         """The custom combiners, whose `lift` may raise `RecordError`."""
         return tuple(one for one in self.what.values() if isinstance(one, OwnCombiner))
 
+    @cached_property
+    def _own_reals(self) -> tuple[tuple[OwnCombiner, Mapping[str, str]], ...]:
+        return tuple((one, one.reals(self.columns)) for one in self.own_combiners)
+
     def lifts(self, record: Mapping[str, Any]) -> None:
         """Raise `RecordError` if a custom combiner cannot process a record that has gone through the steps."""
-        for one in self.own_combiners:
-            one.lift(Scalars(), None if one.column is None else record.get(one.column), self.type_of(one))
+        o = Scalars()
+        for one, reals in self._own_reals:
+            one.lift(o, one.read(o, without_negative_zeros(o, record, reals), 0), self.type_of(one))
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
         """Apply the steps to a record of the log, and drop the resulting records that do not meet `keep`.

@@ -19,7 +19,7 @@ from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import RecordError, failure
 from tailrace.model.base.time import instant
-from tailrace.model.combiners.basic import Combiner
+from tailrace.model.combiners.basic import Combiner, without_negative_zeros
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measure
 from tailrace.model.logs.log import sign_of
@@ -334,16 +334,16 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
-    own_way = any(type(combiner).read is not Combiner.read for combiner in pipeline.what.values())
+    own_way = any(type(one).read is not Combiner.read or one.reals(types) for one in pipeline.what.values())
     readers = []
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
         names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
-        readers.append((combiner.column, type_, combiner.lift, names, combiner))
+        readers.append((combiner.column, type_, combiner.lift, names, combiner, combiner.reals(types)))
 
     def plain(record: Record) -> Sequence[Term]:
         parts: list[Term] = []
-        for column, type_, lift, _, _ in readers:
+        for column, type_, lift, _, _, _ in readers:
             parts += lift(o, None if column is None else record.get(column), type_)
         return parts
 
@@ -352,8 +352,8 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     def lifted(record: Record) -> Sequence[Term]:
         parts: Row = {}
         taken = later and sign_of(record) < 0
-        for _, type_, lift, names, combiner in readers:
-            terms = lift(o, combiner.read(o, record, instant(record[at])), type_)
+        for _, type_, lift, names, combiner, reals in readers:
+            terms = lift(o, combiner.read(o, without_negative_zeros(o, record, reals), instant(record[at])), type_)
             parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:
             values = {column: record.get(column) for column in types}

@@ -11,6 +11,7 @@ from math import gcd
 from typing import Any
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.combiners.basic import without_negative_zeros
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
@@ -36,7 +37,8 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
-        terms = combiner.lift(o, combiner.read(o, columns, _at(pipeline)), type_)
+        read = without_negative_zeros(o, columns, combiner.reals(pipeline.columns))
+        terms = combiner.lift(o, combiner.read(o, read, _at(pipeline)), type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
             terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))
