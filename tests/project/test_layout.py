@@ -49,7 +49,7 @@ def test_folders_and_modules_import_one_another_one_way() -> None:
 
 def test_a_folder_says_what_it_holds_and_imports_nothing() -> None:
     """But for the front door, and for packages whose users name no module of them."""
-    doors = {ROOT, ROOT / "airflow", ROOT / "toolchain"}
+    doors = {ROOT, ROOT / "airflow", ROOT / "testing", ROOT / "toolchain"}
     for folder in folders():
         tree = ast.parse((folder / "__init__.py").read_text())
         assert ast.get_docstring(tree), folder

@@ -1,0 +1,40 @@
+"""A kit for tests of definitions, without a JVM.
+
+>>> from tailrace import Count, Fixed, Log, Pipeline, hours
+>>> from tailrace.testing import fold
+>>> rides = Log(name="rides", columns={"at": "timestamp", "city": "string"}, event_time="at")
+>>> hourly = Pipeline(name="hourly", log=rides, key="city", what={"rides": Count()}, where=Fixed(hours(1)))
+>>> fold(hourly, [{"at": "2026-03-01T09:10", "city": "Paris"}]).answers == '''
+...     city   window                  rides
+...     Paris  2026-03-01T09:00/10:00  1
+... '''
+True
+"""
+
+from tailrace.testing.epochs import Epoch, EpochsError
+from tailrace.testing.folds import Output, fold
+from tailrace.testing.generated_records import GeneratedColumnError, records_of
+from tailrace.testing.given_records import RejectedError, UnwritableError
+from tailrace.testing.orders import OrderError, any_order
+from tailrace.testing.rows import Rows, RowsError
+from tailrace.testing.sql_answers import SqlDifferenceError, SqlError, same_as_sql
+from tailrace.testing.tables import TableError
+
+__all__ = [
+    "Epoch",
+    "EpochsError",
+    "GeneratedColumnError",
+    "OrderError",
+    "Output",
+    "RejectedError",
+    "Rows",
+    "RowsError",
+    "SqlDifferenceError",
+    "SqlError",
+    "TableError",
+    "UnwritableError",
+    "any_order",
+    "fold",
+    "records_of",
+    "same_as_sql",
+]
