@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tailrace.infer.csv_dialects import WIDE, cell_of, guessed, names_of
@@ -17,10 +17,12 @@ from tailrace.infer.typed_samples import read_typed
 from tailrace.ingest.compressed_text import AT_ONCE, Text, lines_of, open_text
 from tailrace.ingest.folders.file_names import ENDINGS, format_of, is_read
 from tailrace.ingest.json_values import json_texts
-from tailrace.ingest.sources import Format
 from tailrace.model.logs.csv_options import Csv
 from tailrace.model.logs.csv_records import divide, is_blank, line_of
 from tailrace.model.logs.json_records import NO_FOLDER_VALUE, Number
+
+if TYPE_CHECKING:
+    from tailrace.ingest.sources import Format
 
 FILES = 20
 """The maximum number of files of a folder that are read."""

@@ -12,25 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailrace.infer.columns import Given, place_text, unique
 from tailrace.infer.observations import LONGEST_NAME
 from tailrace.infer.sample import Sample, SampleError, json_object
 from tailrace.infer.words import snake
 from tailrace.ingest import column_values as kinds
-from tailrace.ingest.avro_files import AvroFile
+from tailrace.ingest.avro_files import AvroFile, AvroRows
+from tailrace.ingest.column_slices import open_parquet
 from tailrace.ingest.column_types import parquet_type
 from tailrace.ingest.column_values import AnyKind, Kind, ListKind, MapKind, RecordKind, UnionKind
 from tailrace.ingest.kind_texts import json_text
-from tailrace.ingest.plain_files import UnreadableFileError, typed_parts
+from tailrace.ingest.parquet_reader import ParquetColumns
+from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.base.types import is_type, struct_type
 from tailrace.model.logs import shapes
 from tailrace.model.logs.json_records import Number
 from tailrace.model.logs.log import Log
-
-AT_ONCE = 4 * 2**20
-"""The number of bytes of records that are read in one step to check a log."""
 
 
 def read_typed(sample: Sample, file: Path, most: int) -> bool:
@@ -44,17 +42,26 @@ def read_typed(sample: Sample, file: Path, most: int) -> bool:
 
 def _reasons(sample: Sample, log: Log) -> Iterator[str]:
     """Yield the reasons for which a log rejects the records of the sample."""
-    format: Any = sample.format
     for file, count in zip(sample.files, sample.parts, strict=True):
         left = count
-        try:
-            for read in typed_parts(log, format, f"file:{file.path.resolve()}", AT_ONCE):
-                yield from filter(None, read["_error"][:left].to_pylist())
-                left -= read.num_rows
-                if left <= 0:
-                    break
-        except UnreadableFileError as error:
-            yield error.reason
+        for read in _read(log, sample.format, file.path, file.source, count):
+            yield from filter(None, read["_error"][:left].to_pylist())
+            left -= read.num_rows
+            if left <= 0:
+                break
+
+
+def _read(log: Log, format: str, file: Path, source: str, count: int) -> Iterator[pa.Table]:
+    """Read the first records of a file as a stream does, valid and rejected ones."""
+    if format == "avro":
+        with pa.OSFile(str(file)) as opened:
+            yield from AvroRows(log, AvroFile(opened)).read(source, 0)
+        return
+    with open_parquet(str(file)) as found:
+        reader, begins = ParquetColumns.of(log, found).reader(), 0
+        for batch in found.iter_batches(min(count, 1000)):
+            yield from reader.read(pa.Table.from_batches([batch]), source, begins, END_OF_TIME)
+            begins += batch.num_rows
 
 
 def _read_avro(sample: Sample, file: Path, most: int) -> bool:
@@ -70,7 +77,7 @@ def _read_avro(sample: Sample, file: Path, most: int) -> bool:
 
 
 def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
-    with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as opened:
+    with open_parquet(str(file)) as opened:
         for one in opened.schema_arrow:
             _add_types(sample, (one.name,), one.type)
             sample.local |= _has_local_times(one.type)

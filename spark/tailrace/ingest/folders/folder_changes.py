@@ -17,6 +17,7 @@ from functools import cache
 
 from pyarrow import fs
 
+from tailrace.ingest.folders.file_names import is_hidden
 from tailrace.ingest.sources import file_system
 
 _HERE = r"/|file:|(?!\w+:)"
@@ -86,21 +87,6 @@ def _in_s3(folder: str) -> Iterator[tuple[str, bool, int]]:
         if info.type == fs.FileType.File:
             below = info.path[len(root) + 1 :]
             yield f"{scheme}://{info.path}", any(map(is_hidden, below.split("/"))), info.mtime_ns or 0
-
-
-def is_hidden(name: str) -> bool:
-    """Return True if Spark skips files and folders with this name.
-
-    >>> [is_hidden(name) for name in ("a.json", "_a.json", "_day=1", ".a", "a._COPYING_", "a\\udcff.json", "_metadata")]
-    [False, True, False, True, True, True, False]
-    """
-    if not name.isascii() and any("\ud800" <= one <= "\udfff" for one in name):
-        return True
-    if not name.startswith(("_", ".")) and not name.endswith("._COPYING_"):
-        return False
-    if name.startswith(("_metadata", "_common_metadata")):
-        return False
-    return not (name.startswith("_") and "=" in name) or name.endswith("._COPYING_")
 
 
 def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
