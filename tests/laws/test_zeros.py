@@ -25,6 +25,7 @@ from tailrace import (
     Fixed,
     Global,
     Highest,
+    Join,
     Last,
     Log,
     Max,
@@ -43,16 +44,19 @@ from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.combiners.basic import Combiner
 from tailrace.model.combiners.own import OwnCombiner
 from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
+from tailrace.model.definition.join_input import LEFT, RIGHT, SIDES
+from tailrace.model.step import join_step
 from tailrace.model.step.reference import fold_stages
 from tailrace.settings import Settings
+from tailrace.sql.epoch import join_rows
 from tailrace.sql.results.compared_rows import ComparedRows, counted_rows
-from tailrace.sql.terms import Query
+from tailrace.sql.terms import Query, Relation
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
 from tests.support.cases.strategies import Epochs
 from tests.support.depth import cases
 from tests.support.engines.engine_runs import CONNECTION, EngineRuns, OnDuck, OnDuckInParts, OnDuckInPython, OnSpark
-from tests.support.engines.spark_runs import Said, said_by_reference
+from tests.support.engines.spark_runs import Said, arrow_bundle, said_by_reference
 from tests.support.lakes.recorded_ledgers import record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -270,3 +274,25 @@ def test_M8_duckdb_takes_nan_for_nan_and_zero_for_negative_zero_where_answers_ar
 @pytest.mark.spark
 def test_M8_spark_takes_nan_for_nan_and_zero_for_negative_zero_where_answers_are_compared(plain: SparkSession) -> None:
     check_compared(plain)
+
+
+@pytest.mark.parametrize("unmatched", ["tell", "wait"])
+@pytest.mark.parametrize("where", [None, Fixed(hours(1))])
+def test_M8_a_join_that_retracts_rows_has_no_negative_zero(unmatched: Any, where: Fixed | None) -> None:
+    columns = {"at": "timestamp", "k": "string", "x": "double", "deep": DEEP}
+    left, right = (Log(name=name, columns=columns, event_time="at") for name in ("left", "right"))
+    join = Join(
+        name="both", left=left, right=right, on="k", within=None if where else hours(1), where=where, kind="left",
+        unmatched=unmatched, left_columns=("x", "deep"), right_columns={"y": "x"},
+    )  # fmt: skip
+    one = {"at": START, "k": "a", "x": -0.0, "deep": [{"a": -0.0, "b": [-0.0], "c": None}]}
+    came = [record for side in SIDES for record in join.log.records(side, [one])]
+    _, (pair,), _ = join_step.step(join, join_step.JoinState(), came, Clock(0, END_OF_TIME, 0))
+    assert join.takes_back is (unmatched == "tell")
+    assert ("-0.0" in repr(pair.values)) is not join.takes_back
+    cursor = CONNECTION.cursor()
+    cursor.register("came", arrow_bundle(join.log, came, 0))
+    for side, names in ((LEFT, ("k", "x", "deep")), (RIGHT, ("y",))):
+        text = Query(f"SELECT {', '.join(names)} FROM ({join_rows.entries(join, Relation('came'), side)})")
+        (row,) = cursor.execute(in_duckdb(text)).fetchall()
+        assert repr(row) == repr(tuple(pair.values[name] for name in names))

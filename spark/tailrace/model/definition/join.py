@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from tailrace.model.base.errors import Fault, raise_faults, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, length, waits
+from tailrace.model.base.types import holds_reals
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.join_input import (
@@ -160,6 +161,16 @@ class Join(Windowless):
             without |= set(JOIN_WINDOW) if isinstance(self.side(side), Panes) else set()
             return {name: name for name in self.side(side).columns if name not in without}
         return dict(given) if isinstance(given, Mapping) else {name: name for name in given}
+
+    def reals(self, side: str) -> dict[str, str]:
+        """Return a dict from output name to type for the output columns of a side that must have no negative zeros
+        (rule M8).
+
+        If rows may be retracted, rows are identified by their values. So two rows must not differ only in the sign of a
+        zero.
+        """
+        types = {name: self.side(side).columns[column] for name, column in self.taken(side).items()}
+        return {name: type for name, type in types.items() if self.takes_back and holds_reals(type)}
 
     def passed_on(self, column: str) -> tuple[Log, str] | None:
         found = ((self.side(side), self.taken(side).get(column)) for side in SIDES)

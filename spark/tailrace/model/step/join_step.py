@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tailrace.model.base.algebra import sort_key
+from tailrace.model.base.algebra import Scalars, sort_key
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.combiners.basic import without_negative_zeros
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, sign_of
@@ -151,7 +152,7 @@ def record_of(joined: Joined) -> dict[str, Any]:
 
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
-    values = {name: record[name] for name in join.taken(side)}
+    values = without_negative_zeros(Scalars(), {name: record[name] for name in join.taken(side)}, join.reals(side))
     # An answer of another definition is identified by its values, so its position is left out. The retraction of the
     # answer arrives in a later epoch, and so has another position.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)

@@ -24,7 +24,7 @@ from tailrace.sql.epoch.rejected_rows import epoch_columns, production_columns, 
 from tailrace.sql.query_shapes import instants, select_list
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import FAILED, set_aside
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 Entries = Mapping[str, Relation]
 """A mapping from each side of the join to a relation with that side's entries."""
@@ -74,16 +74,18 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     # another epoch and therefore has another position.
     place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
     more = (f"{term} AS {name}" for name, term in also.items())
-    own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
+    at, reals = f"UNIX_MICROS({PANE_TIME})", join.reals(side)
+    own = {name: Sql().unsigned_zeros(quoted(name), reals.get(name, "")) for name in join.taken(side)}
     of_side = f"FROM {records} WHERE {SIDE} = '{side}'"
     if join.set_aside:
         of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
-        return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
+        items = [f"{term} AS {quoted(name)}" for name, term in own.items()]
+        return Query(f"SELECT {', '.join([*items, f'{at} AS _at', *place, *more])} {of_side}")
     # The columns are renamed temporarily. Without this, a column might be named `at`, the name that the SQL of windows
     # uses for the event time.
     apart = {name: f"_own_{number}" for number, name in enumerate(own)}
-    items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
+    items = [*(f"{own[name]} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
     carried = ", ".join([*apart.values(), "at", *PLACE, *also])
     placed = NATIVE[type(join.where)](join.where, carried, Query(f"SELECT {', '.join(items)} {of_side}"))
     named = ", ".join([*(f"{other} AS {quoted(name)}" for name, other in apart.items()), "at AS _at", *PLACE, *also])
