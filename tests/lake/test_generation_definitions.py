@@ -21,19 +21,21 @@ from tailrace import (
     Max,
     Mean,
     Pipeline,
+    SparkColumns,
     Sum,
     hours,
     minutes,
 )
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.stored_meaning import MEANING
+from tailrace.lake.catalog.stored_meaning import MEANING, why_answers_differ
 from tailrace.lake.change.generations import align_ids
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
+from tailrace.model.definition.wider_types import with_types
 from tailrace.settings import Settings
 from tests.support.lakes.small_lake import HOURLY, RIDES, append, make
 
@@ -159,6 +161,40 @@ def test_V6_plan_says_which_columns_a_definition_does_not_use(lake: Lake, tmp_pa
     with lake.table("rides").update_schema() as update:
         update.add_column("tip", StringType())
     assert planned(tmp_path, "name='hourly_rides'")["unused"] == ["tip"]
+
+
+def test_V6_plan_says_which_columns_got_wider_types(lake: Lake, tmp_path: Path) -> None:
+    narrow = with_types(HOURLY, {"rides": {"price": "int"}})
+    append(lake, "hourly_rides__ledger", [], {**lake.head("hourly_rides__ledger").properties, **named(narrow)})
+    with lake.table("hourly_rides__ledger").transaction() as changes:
+        changes.set_properties({MEANING: encode_meaning(narrow.meaning)})
+    found = planned(tmp_path, "name='hourly_rides'")
+    assert (found["change"], found["differ"]) == ("nothing", None)
+    assert found["wider"] == {"price": {"was": "int", "is": "bigint"}}
+    assert "price (int to bigint): the answers stay" in " ".join(found["text"].split())
+    more = planned(tmp_path, "how=ACCUMULATING")
+    assert (more["change"], more["wider"]) == ("breaking", {})
+
+
+def named(pipeline: Pipeline) -> dict[str, str]:
+    return {"fingerprint": pipeline.fingerprint}
+
+
+class _Wide(Sum):
+    """A combiner of a user, which may compute with the type of its column."""
+
+
+def test_V6_code_that_sees_types_needs_a_new_generation() -> None:
+    own = replace(HOURLY, what={"total": _Wide("price")})
+    spark = replace(HOURLY, each=SparkColumns({"half": ("double", "price / 2")}))
+    for definition, why in ((own, "the combiner _Wide of total"), (spark, "the step SparkColumns")):
+        narrow = with_types(definition, {"rides": {"price": "int"}})
+        assert why_answers_differ(narrow, definition) == f"{why} may see the types of columns"
+    assert why_answers_differ(with_types(HOURLY, {"rides": {"price": "int"}}), HOURLY) is None
+    shorter = with_types(HOURLY, {"rides": {"city": "int"}})
+    assert why_answers_differ(shorter, HOURLY) == (
+        "column city of hourly_rides__ledger would have type string, and it has int"
+    )
 
 
 def test_plan_of_an_older_lake_says_that_it_changed_but_not_in_which_part(lake: Lake, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ All facts are read from the catalog, the tables' manifests and the table of runs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,13 +15,14 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
-from tailrace.lake.catalog.stored_meaning import MEANING, holds, stored_meaning
+from tailrace.lake.catalog.stored_meaning import MEANING, holds, narrower, stored_meaning, why_answers_differ
 from tailrace.lake.change.generations import former_generations, generation_of, refusal_reason
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
@@ -76,6 +77,8 @@ class ChangePlan:
     does not exist. `refused` is the reason for which the definition cannot be applied; it is None if the definition can
     be applied. `readers` names the definitions that read the panes of this definition. `unused` lists the columns of
     the definition's log that the definition does not use: they may be added or changed without a new generation.
+    `wider` maps each used column of a log that got a wider type to a pair of types, if nothing else differs. Then
+    `differ` is the reason why the answers would not stay as they are, or None if the tables are widened in place.
     """
 
     change: Change
@@ -87,6 +90,8 @@ class ChangePlan:
     refused: str | None
     readers: tuple[str, ...]
     unused: tuple[str, ...] = ()
+    wider: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    differ: str | None = None
 
 
 def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
@@ -104,6 +109,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         # the tables.
         kind = Change.UNKNOWN
     parts = differing_parts(was, means) if was is not None and not same else {}
+    narrow = narrower(lake, pipeline)
     return ChangePlan(
         kind,
         parts,
@@ -114,7 +120,24 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         None if same else refusal_reason(lake, pipeline),
         tuple(readers(lake, pipeline)),
         tuple(unused_columns(lake, pipeline)),
+        wider_columns(narrow, pipeline),
+        None if narrow is None else why_answers_differ(narrow, pipeline),
     )
+
+
+def wider_columns(narrow: Pipeline | None, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+    """Map the columns that have a wider type in the logs of a pipeline than in `narrow` to both types.
+
+    The columns are those that the pipeline, or an earlier stage of it, uses.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for before, now in zip(chain(narrow), chain(pipeline), strict=True) if narrow is not None else ():
+        for log, own in zip(before.log.parts, now.log.parts, strict=True):
+            if own.landed:
+                used = now.used | {own.event_time}
+                types = ((name, log.columns[name], type) for name, type in own.columns.items() if name in used)
+                found |= {name: (narrow_type, type) for name, narrow_type, type in types if narrow_type != type}
+    return found
 
 
 def unused_columns(lake: Lake, pipeline: Pipeline) -> list[str]:

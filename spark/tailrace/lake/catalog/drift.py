@@ -8,7 +8,7 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.stored_meaning import holds
+from tailrace.lake.catalog.stored_meaning import HELD, holds
 from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, contract_changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import FormerShapeError, OtherDefinitionError
@@ -61,7 +61,7 @@ def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
     Such a column is missing if an earlier version of Tailrace created the table.
     """
     added = (one for one in contract_changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
-    return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
+    return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in HELD)]
 
 
 def missing_outputs(lake: Lake, definition: Definition) -> list[ContractChange]:
@@ -76,8 +76,18 @@ def missing_outputs(lake: Lake, definition: Definition) -> list[ContractChange]:
     return [one for one in added if one.kind is Kind.ADD and one.effect is Effect.SAFE and one.name in own.values]
 
 
-_HELD = ("fired", "pending", "predecessors", "answer")
-"""The ledger's struct columns whose fields are either the parts of an accumulator (a partial result) or the results."""
+def own_contracts(lake: Lake, definition: Definition) -> list[Contract]:
+    """Return the contracts of a definition's ledger and answers; tables that do not exist yet are left out."""
+    own = tables_of(definition)
+    return [one for one in (own.ledger, own.answers) if one is not None and lake.has(one.table)]
+
+
+def narrow_columns(contract: Contract, table: Table) -> list[ContractChange]:
+    """List the columns of a ledger or of answers whose types are narrower than the definition says.
+
+    A column is narrower if the definition's log has a wider type of a column than before.
+    """
+    return [one for one in contract_changes(contract, table) if one.kind is Kind.WIDEN]
 
 
 def check_definition(lake: Lake, definition: Definition) -> None:
@@ -93,6 +103,12 @@ def check_definition(lake: Lake, definition: Definition) -> None:
             f"{ledger_name(definition.name)} has no column {', '.join(one.name for one in missing)}, which "
             f"{definition.name} passes on since it was changed; run `tailrace tables apply`, or start its stream"
         )
+    for contract in own_contracts(lake, definition):
+        if narrow := narrow_columns(contract, lake.table(contract.table)):
+            raise FormerShapeError(
+                f"{contract.table} has columns for narrower values than {definition.name} may have "
+                f"({'; '.join(map(str, narrow))}); run `tailrace tables apply`, or start its stream"
+            )
     for contract in accumulator_contracts(lake, definition):
         if missing := missing_columns(contract, lake.table(contract.table)):
             raise FormerShapeError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from itertools import islice, product
 
 from pyiceberg.table import Table
 
@@ -12,11 +14,17 @@ from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.filters import at_most, every, has_value
+from tailrace.lake.schema.iceberg_types import type_name
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import LEDGER, ledger_name
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.types import element_type, struct_fields, widens
+from tailrace.model.definition.chain import D, chain
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import Parts, decode_meaning, encode_meaning, means_the_same, outputs
+from tailrace.model.definition.pipeline import UNANSWERED
+from tailrace.model.definition.wider_types import Types, code_with_types, with_types
 from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import Log
 
@@ -31,6 +39,9 @@ READS = "tailrace.reads"
 
 KNOWN = "tailrace.known"
 """The name of the table property with a fingerprint in the ledger's commits that stands for the stored meaning."""
+
+_CHOICES = 200
+"""The maximum number of combinations of former types of several logs that are compared with a stored meaning."""
 
 _TRIES = 20
 """The maximum number of attempts to store a meaning while other commits to the ledger interfere."""
@@ -47,8 +58,99 @@ def holds(lake: Lake, definition: Definition) -> bool:
 
     Earlier versions stored a meaning with all columns of the log. Such a meaning is still the same if the definition's
     own columns are among these columns, with the same types. The meaning of a map or a join is also still the same if
-    it passes on more columns of its logs, which have no values in the records so far.
+    it passes on more columns of its logs, which have no values in the records so far. And any definition means the same
+    if its columns have wider types, and its answers stay as they are.
     """
+    if _holds_types(lake, definition):
+        return True
+    narrow = narrower(lake, definition)
+    return narrow is not None and why_answers_differ(narrow, definition) is None
+
+
+def narrower(lake: Lake, definition: D) -> D | None:
+    """Return the definition with the narrower types with which a lake holds it.
+
+    Returns None if the lake holds the definition with its own types, or with another meaning.
+    """
+    if not lake.has(ledger_name(definition.name)) or _holds_types(lake, definition):
+        return None
+    for types in _former_types(lake, definition):
+        try:
+            narrow = with_types(definition, types)
+        except DefinitionError:
+            # The logs of a union had a column with different types.
+            continue
+        if _holds_types(lake, narrow):
+            return narrow
+    return None
+
+
+def why_answers_differ(narrow: Definition, wide: Definition) -> str | None:
+    """Return the reason why wider types of columns need a new generation, or None if the answers stay as they are.
+
+    The answers stay if the tables keep all their values when their columns get the types that follow (`types.widens`).
+    A total may need columns in addition, for its upper digits.
+    """
+    for code in code_with_types(wide):
+        return f"{code} may see the types of columns"
+    before, now = tables_of(narrow), tables_of(wide)
+    if now.registry is not None:
+        return "the ids that it claims have other types"
+    pairs = [(before.ledger, now.ledger)]
+    pairs += [(before.answers, now.answers)] if before.answers is not None and now.answers is not None else []
+    for was, own in pairs:
+        for name, type in was.types.items():
+            if (other := own.types.get(name)) is None or not _fits(name, type, other):
+                return f"column {name} of {own.table} would have type {other}, and it has {type}"
+        if added := own.types.keys() - was.types.keys() - {UNANSWERED}:
+            return f"{own.table} would have another column, {min(added)}"
+    return None
+
+
+HELD = ("fired", "pending", "predecessors", "answer")
+"""The ledger's struct columns whose fields are either the parts of an accumulator (a partial result) or the results."""
+
+
+def _fits(name: str, narrow: str, wide: str) -> bool:
+    """Return True if a column can be widened in place; an accumulator may also get more parts."""
+    before, now = (struct_fields(element_type(type) or type) for type in (narrow, wide))
+    if name not in HELD or before is None or now is None:
+        return widens(narrow, wide)
+    return all(field in now and widens(type, now[field]) for field, type in before.items())
+
+
+def _former_types(lake: Lake, definition: Definition) -> Iterator[Types]:
+    """Yield the narrower types that the columns of a definition's logs may have had, the latest first.
+
+    Such types are in the stored meaning of a definition that reads a log, and in the schemas that the log has had.
+    """
+    logs = {log.name: log for log in definition.sources}
+    tries: dict[str, list[dict[str, str]]] = {name: [] for name in logs}
+    for stage in reversed(chain(definition)):
+        if stage.log.landed and lake.has(ledger := ledger_name(stage.name)):
+            columns = dict((stored_meaning(lake.table(ledger)) or {}).get("columns", ()))
+            tries[stage.log.name].append(columns)
+    for name in logs:
+        if lake.has(name):
+            schemas = sorted(lake.table(name).schemas().values(), key=lambda schema: -schema.schema_id)
+            present = {field.field_id: field.name for field in lake.table(name).schema().fields}
+            for schema in schemas:
+                fields = [field for field in schema.fields if field.field_id in present]
+                tries[name].append({present[one.field_id]: type_name(one.field_type) for one in fields})
+    narrow: dict[str, list[dict[str, str]]] = {}
+    for name, log in logs.items():
+        narrow[name] = [{}]
+        for types in tries[name]:
+            own = {c: t for c, t in types.items() if t != log.columns.get(c, t) and widens(t, log.columns[c])}
+            if own not in narrow[name]:
+                narrow[name].append(own)
+    for choice in islice(product(*narrow.values()), _CHOICES):
+        if any(choice):
+            yield dict(zip(narrow, choice, strict=True))
+
+
+def _holds_types(lake: Lake, definition: Definition) -> bool:
+    """Return True if the lake holds the meaning of a definition with the definition's own types (see `holds`)."""
     name = ledger_name(definition.name)
     if not lake.has(name):
         return False

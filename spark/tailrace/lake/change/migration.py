@@ -26,7 +26,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.schema import UpdateSchema
 
-from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns, missing_outputs
+from tailrace.lake.catalog.drift import (
+    accumulator_contracts,
+    check_definition,
+    missing_columns,
+    missing_outputs,
+    narrow_columns,
+    own_contracts,
+)
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.transactions import open_transaction
@@ -282,17 +289,19 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def widen(lake: Lake, definition: Definition) -> None:
-    """Add the accumulator columns (columns with partial results) that a definition's tables lack.
+    """Add the accumulator columns (columns with partial results) that a definition's tables lack, and widen columns.
 
-    Tables that an earlier version of Tailrace created may lack such columns. Existing columns are kept. A total
-    continues to use its existing column as long as its values fit into this column (rule X7). Raises
+    Tables that an earlier version of Tailrace created may lack such columns, and so may the tables of a definition
+    whose log has wider types than before. Existing columns are kept, and get the wider types that the definition says.
+    A total continues to use its existing column as long as its values fit into this column (rule X7). Raises
     `OtherDefinitionError` if the tables were written by a definition that computes something else; such tables are not
     changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """
     for stage in chain(definition):
         if holds(lake, stage):
-            for contract in accumulator_contracts(lake, stage):
-                _widen(lake, contract)
+            held = accumulator_contracts(lake, stage)
+            for contract in own_contracts(lake, stage):
+                _widen(lake, contract, accumulators=contract in held)
             _add_outputs(lake, stage)
     check_definition(lake, definition)
 
@@ -336,9 +345,10 @@ def _add_outputs(lake: Lake, definition: Definition) -> None:
         _until_unmoved(lake, own.table, attempt)
 
 
-def _widen(lake: Lake, contract: Contract) -> None:
+def _widen(lake: Lake, contract: Contract, *, accumulators: bool) -> None:
     def attempt(table: Table) -> None:
-        if missing := missing_columns(contract, table):
-            commit(table, contract, missing)
+        missing = missing_columns(contract, table) if accumulators else []
+        if doing := [*missing, *narrow_columns(contract, table)]:
+            commit(table, contract, doing)
 
     _until_unmoved(lake, contract.table, attempt)

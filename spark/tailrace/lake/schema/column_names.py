@@ -17,6 +17,7 @@ from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.iceberg_types import type_name
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.base.types import widens
 from tailrace.model.logs.log import Log
 
 
@@ -42,7 +43,7 @@ def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
 def has_grown(table: Table, before: Schema) -> bool:
     """Return True if a table still has all columns of the schema `before`, under the same names.
 
-    The table may have further columns.
+    The table may have further columns, and the columns may have wider types.
     """
     return _has_grown(before.as_struct(), table.schema().as_struct())
 
@@ -54,7 +55,7 @@ def _held(before: StructType, field: NestedField) -> IcebergType | None:
 def _has_grown(before: IcebergType, now: IcebergType) -> bool:
     """Return True if the type `now` has all fields of the type `before`, under the same names.
 
-    The type `now` may have further fields.
+    The type `now` may have further fields, and wider types of fields.
     """
     if isinstance(before, StructType) and isinstance(now, StructType):
         there = {field.field_id: field for field in now.fields}
@@ -66,7 +67,7 @@ def _has_grown(before: IcebergType, now: IcebergType) -> bool:
         )
     if isinstance(before, ListType) and isinstance(now, ListType):
         return _has_grown(before.element_type, now.element_type)
-    return before == now
+    return widens(type_name(before), type_name(now))
 
 
 def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
@@ -80,8 +81,8 @@ def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
         return term
     if isinstance(before, ListType) and isinstance(now, ListType):
         return f"TRANSFORM({term}, _one -> {_filled('_one', before.element_type, now.element_type)})"
-    assert isinstance(before, StructType)
-    assert isinstance(now, StructType)
+    if not isinstance(before, StructType) or not isinstance(now, StructType):
+        return f"CAST({term} AS {type_name(now)})"
     inner = (f"'{f.name}', {_filled(f'{term}.`{f.name}`', _held(before, f), f.field_type)}" for f in now.fields)
     return f"IF({term} IS NULL, CAST(NULL AS {type_name(now)}), NAMED_STRUCT({', '.join(inner)}))"
 

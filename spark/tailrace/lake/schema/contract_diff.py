@@ -14,11 +14,12 @@ from enum import Enum
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.schema.contracts import Column, Contract
 from tailrace.lake.schema.iceberg_types import iceberg_type, type_name
 from tailrace.lake.schema.layouts import partition_terms, sort_terms, term
+from tailrace.model.base.types import widens
 
 
 class Effect(Enum):
@@ -212,7 +213,8 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
             yield _dropped((*path, name), type)
     elif isinstance(live, ListType) and isinstance(agreed, ListType):
         yield from _retyped((*path, "element"), live.element_type, agreed.element_type, table)
-    elif _can_widen(live, agreed):
+    # The function `promote` of pyiceberg is not used, because it would also allow a change of a decimal's scale.
+    elif widens(before, after):
         yield ContractChange(Kind.WIDEN, path, before, after)
     else:
         change = ContractChange(Kind.RETYPE, path, before, after)
@@ -221,16 +223,6 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
             yield change.refused(f"no value of it would be left in the table: {mend}")
         else:
             yield change.destructive("whoever was started before writes values of the other type")
-
-
-def _can_widen(live: IcebergType, agreed: IcebergType) -> bool:
-    """Return True if Iceberg may widen the type `live` to the type `agreed`.
-
-    The function `promote` of pyiceberg is not used, because it would also allow a change of a decimal's scale.
-    """
-    if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
-        return live.scale == agreed.scale and live.precision < agreed.precision
-    return (type_name(live), type_name(agreed)) in (("int", "bigint"), ("float", "double"))
 
 
 def _dropped(path: tuple[str, ...], live: IcebergType) -> ContractChange:

@@ -173,6 +173,31 @@ def struct_fields(name: str) -> dict[str, str] | None:
     return {field: type for field, _, type in (one.partition(":") for one in fields)}
 
 
+def widens(narrow: str, wide: str) -> bool:
+    """Return True if a stored type is another one or is wider, so that tables keep their values when it is widened.
+
+    These are the promotions of Iceberg: an int becomes a bigint, a float a double, a decimal gets more digits before
+    the point. In lists and structs, the elements and fields may be wider.
+
+    >>> widens("int", "bigint"), widens("bigint", "int"), widens("int", "double"), widens("date", "date")
+    (True, False, False, True)
+    >>> widens("array<struct<n:int,price:decimal(8,2)>>", "array<struct<n:bigint,price:decimal(10,2)>>")
+    True
+    >>> widens("decimal(8,2)", "decimal(10,4)"), widens("struct<n:int>", "struct<n:int,m:int>")
+    (False, False)
+    """
+    if narrow == wide or (narrow, wide) in (("int", "bigint"), ("float", "double")):
+        return True
+    if (before := decimal_parts(narrow)) and (after := decimal_parts(wide)):
+        return before[1] == after[1] and before[0] < after[0]
+    if (element := element_type(narrow)) is not None:
+        return (other := element_type(wide)) is not None and widens(element, other)
+    fields, others = struct_fields(narrow), struct_fields(wide)
+    if fields is None or others is None or [*fields] != [*others]:
+        return False
+    return all(widens(type, others[name]) for name, type in fields.items())
+
+
 def column_of(path: str) -> str:
     """Return the column of a path such as `item.sku`, which leads to a field of a struct.
 

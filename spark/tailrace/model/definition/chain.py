@@ -5,7 +5,7 @@ previous definition.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from tailrace.model.logs.derived_logs import Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
 D = TypeVar("D", bound=Definition)
+T = TypeVar("T")
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
@@ -36,22 +37,37 @@ def renamed(definition: D, name: str, others: Mapping[str, Definition]) -> D:
     `others` maps the name of a definition that the original reads to the definition that the copy reads in its place.
     The name may be a name that no regular definition can have.
     """
-    made = copy.copy(definition)
-    for kind in type(definition).__mro__:
-        for attribute, value in vars(kind).items():
-            if isinstance(value, cached_property):
-                made.__dict__.pop(attribute, None)
-    for option in definition.log_options:
-        object.__setattr__(made, option, _reading(getattr(definition, option), others))
+    made = reading(definition, lambda log: _of_others(log, others))
     object.__setattr__(made, "name", name)
     return made
 
 
-def _reading(log: Log, others: Mapping[str, Definition]) -> Log:
+def reading(definition: D, instead: Callable[[Log], Log]) -> D:
+    """Return a copy of a definition that reads other logs: `instead` returns the log to read in place of a log.
+
+    The copy is not validated, so it may be a definition that a user could not write.
+    """
+    made = copied(definition)
+    for option in definition.log_options:
+        object.__setattr__(made, option, instead(getattr(definition, option)))
+    return made
+
+
+def copied(original: T) -> T:
+    """Return a copy of a definition or a log, without the values that were computed from its options."""
+    made = copy.copy(original)
+    for kind in type(original).__mro__:
+        for attribute, value in vars(kind).items():
+            if isinstance(value, cached_property):
+                made.__dict__.pop(attribute, None)
+    return made
+
+
+def _of_others(log: Log, others: Mapping[str, Definition]) -> Log:
     """Return a log that consists of the output of other definitions."""
     made = copy.copy(log)
     if isinstance(log, Union):
-        object.__setattr__(made, "of", {member: _reading(part, others) for member, part in log.members.items()})
+        object.__setattr__(made, "of", {member: _of_others(part, others) for member, part in log.members.items()})
     elif isinstance(log, Panes | Productions) and log.of.name in others:
         object.__setattr__(made, "of", others[log.of.name])
     return made

@@ -55,6 +55,8 @@ def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
         "log": log and fields(log, "records", "bytes", "rejected", "epochs", "event_time=events"),
         "estimate": cost,
         **fields(compared, "refused", "readers", "unused"),
+        "wider": {name: {"was": was, "is": now} for name, (was, now) in compared.wider.items()},
+        "differ": compared.differ,
     }
 
 
@@ -77,6 +79,10 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
             rows.append(("", f"not the {quantity(log.rejected, 'record')} that it rejected"))
         by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
         rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
+    if compared.wider:
+        names = ", ".join(f"{name} ({was} to {now})" for name, (was, now) in compared.wider.items())
+        effect = "the answers stay; tailrace tables apply, or the next stream, widens the tables in place"
+        rows.append(("wider", f"{names}: {effect if compared.differ is None else compared.differ}"))
     if compared.unused:
         names = ", ".join(compared.unused)
         rows.append(("does not use", f"{names} of log {pipeline.log.name}: a change of these columns changes nothing"))
