@@ -22,6 +22,7 @@ from tailrace.ingest.micro_batch import file_rows
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.plain_files import read_text
 from tailrace.ingest.sources import Files, Format
+from tailrace.model.logs.log import SCANNED
 from tests.support.lakes.files import put
 
 LOG = Log(
@@ -122,6 +123,8 @@ def test_X6_both_engines_read_every_layout_and_compression_with_the_same_places(
     }
     # Spark divides the plain file of lines, and counts its lines in its own way.
     divided = f"file:{tmp_path}/lines.{format}"
+    scanned = [row["_offset"] for row in by_spark.to_pylist() if row["_source"] == divided]
+    assert min(scanned) >= SCANNED, "such a number could be taken for a line's"
     of_whole_files = [row for row in by_spark.to_pylist() if "%" not in row["_source"] and row["_source"] != divided]
     of_whole_files.sort(key=in_order(here.to_pylist()))
     assert [row for row in here.to_pylist() if row["_source"] != divided] == of_whole_files

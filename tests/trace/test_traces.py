@@ -39,15 +39,18 @@ from tailrace.backfill.backfill import backfill
 from tailrace.cli import main
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import above
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
+from tailrace.trace import lines
 from tailrace.trace.answer_records import answer_records
 from tailrace.trace.key_history import KeyValueError
+from tailrace.trace.lines import find_line
 from tailrace.trace.steps import InWindow, LeftOut, Passed, Row, State, Step
 from tailrace.trace.tracing import Tracing
-from tailrace.trace.wanted_records import Wanted, WantedError, find_records
+from tailrace.trace.wanted_records import Wanted, WantedError, find_records, line_number
 from tests.ingest.test_deduplicating import ORDERS, START, order
 from tests.support.depth import cases
 from tests.support.engines.sessions import session
@@ -240,6 +243,35 @@ def test_X5_X6_a_trace_agrees_with_the_audit_record_by_record(shop: Lake) -> Non
     assert rejected[0]["raw"] in [one.raw for one in by_id]
 
 
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_record_is_found_by_the_line_of_its_file(shop: Lake, scanned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if scanned:
+        # As if Spark had scanned the files, and given other numbers.
+        monkeypatch.setattr(lines, "_SCANNED", above("_offset", -1))
+        monkeypatch.setattr(lines, "find_in_logs", lambda lake, logs, wanted, limit: [])
+    log = shop.table("orders").scan().to_arrow().to_pylist()
+    rejected = shop.table("orders__rejected").scan().to_arrow().to_pylist()
+    for row in [*Random(7).sample(log, 8), *Random(7).sample(rejected, 4)]:
+        file = Path(row["_source"].removeprefix("file:"))
+        number = row["_offset"] + 1
+        assert line_number(row["_source"], row["_offset"]) == number
+        line = file.read_bytes().splitlines()[number - 1]
+        (found,) = find_line(shop, [SHOP], Wanted.at_line(f"{file.name}:{number}"), 5)
+        if "raw" in row:
+            assert line == row["raw"]
+            assert [one.raw for one in found.rejected][:1] == [line]
+            assert found.landed == ()
+        else:
+            assert json.loads(line)["number"] == row["number"]
+            assert row["number"] in [one.values["number"] for one in found.landed]
+            assert {one.source for one in found.landed} == {row["_source"]}
+    if scanned:
+        with pytest.raises(WantedError, match="has no line 1,000"):
+            find_line(shop, [SHOP], Wanted.at_line("0.json:1000"), 5)
+    with pytest.raises(WantedError, match="expected a file and the number of a line"):
+        Wanted.at_line("0.json:0")
+
+
 def test_what_is_asked_for_badly_is_told_with_what_is_expected(shop: Lake) -> None:
     for wanted, expected in (
         (Wanted(where="cents ="), "expected a condition on its columns shop, number, cents"),
@@ -272,9 +304,12 @@ def test_the_command_tells_people_and_programs_where_a_record_is(shop: Lake, mon
     bad = shop.table("orders__rejected").scan().to_arrow().to_pylist()[0]
     place = f"{bad['_source'].rsplit('/', 1)[-1]}:{bad['_offset']}"
     assert "rejected" in CliRunner().invoke(main.app, [*words, "--place", place]).output
+    line = f"{bad['_source'].rsplit('/', 1)[-1]}:{bad['_offset'] + 1}"
+    of_line = CliRunner().invoke(main.app, [*words, "--line", line])
+    assert f"{place} (line {bad['_offset'] + 1})  rejected" in of_line.output
     window = CliRunner().invoke(main.app, [*words, "--key", row["shop"], "--window", row["at"].isoformat(), "--json"])
     assert json.loads(window.output)["key"] == {"shop": row["shop"]}
     for options in ([], ["--id", "a", "--where", "cents = 1"]):
         refused = CliRunner().invoke(main.app, [*words, *options])
         assert refused.exit_code != 0
-        assert "expected one of --id, --place, --where and --window" in refused.output
+        assert "expected one of --id, --place, --line, --where and --window" in refused.output

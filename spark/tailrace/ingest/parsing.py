@@ -40,7 +40,7 @@ from tailrace.ingest.sources import (
     row_group_parts,
 )
 from tailrace.model.logs.json_records import AROUND
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import SCANNED, Log
 from tailrace.sql.terms import Sql, null, quoted
 
 
@@ -150,7 +150,7 @@ def _parquet(spark: SparkSession, log: Log, files: Sequence[InspectedFile]) -> D
 def _lines(spark: SparkSession, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
     """Read the lines of text files with their positions; leave out blank lines."""
     # The offset is an id that combines the number of the scan's partition with the row's position in that partition.
-    # The offset is unique only within an epoch, which is sufficient.
+    # The offset is unique only within an epoch, which is sufficient. No such offset can be taken for a line's number.
     lines = (
         _reader(spark, files[0])
         .option("ignoreMissingFiles", "false")
@@ -159,7 +159,7 @@ def _lines(spark: SparkSession, files: Sequence[InspectedFile], blank: BlankLine
         .selectExpr(
             "CAST(value AS binary) AS _bytes",
             "_metadata.file_path AS _source",
-            "MONOTONICALLY_INCREASING_ID() AS _offset",
+            f"MONOTONICALLY_INCREASING_ID() + {SCANNED}L AS _offset",
             "_metadata.file_modification_time AS _arrival",
         )
     )

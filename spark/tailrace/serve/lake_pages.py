@@ -33,7 +33,7 @@ from tailrace.serve.reading.run_changes import run_changes
 from tailrace.serve.reading.stage_overview import LastStates, late_state, runs_of
 from tailrace.serve.reading.stage_rows import ALL, NoTablesError, StageRows, late_rows
 from tailrace.serve.reading.window_story import MOST_RECORDS, WindowStory, window_story
-from tailrace.trace.wanted_records import place_text
+from tailrace.trace.wanted_records import line_number, place_text
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def environment() -> jinja2.Environment:
     made = templates("tailrace.serve")
     names = ("value_text", "instant_text", "second_text", "window_text", "span_text", "count_text", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
-    made.globals |= {one.__name__: one for one in (heat, address, unread_files, place_text, wider)}
+    made.globals |= {one.__name__: one for one in (heat, address, unread_files, line_number, place_text, wider)}
     made.globals["most_records"] = MOST_RECORDS
     made.filters["at"] = address_text
     return made

@@ -27,7 +27,7 @@ from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.time import instant
-from tailrace.model.logs.log import PLACE, SIGN, Log
+from tailrace.model.logs.log import PLACE, SCANNED, SIGN, Log
 from tailrace.trace.key_history import filter_value, key_value
 
 
@@ -41,13 +41,15 @@ class Wanted:
 
     `id` has one string for each column of the log's `record_id`. `source` is a partition of the source (a file or a
     topic's partition), or the end of the partition's name, and `offset` is the position in that partition. `where` is a
-    condition on the log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`.
+    condition on the log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`. `raw` are
+    the bytes that a rejected record must have.
     """
 
     id: tuple[str, ...] = ()
     source: str | None = None
     offset: int | None = None
     where: str | None = None
+    raw: bytes | None = None
 
     @classmethod
     def at(cls, place: str) -> Wanted:
@@ -59,6 +61,30 @@ class Wanted:
         source, colon, offset = place.rpartition(":")
         numbered = bool(colon) and offset.isascii() and offset.isdigit()
         return cls(source=source, offset=int(offset)) if numbered else cls(source=place)
+
+    @classmethod
+    def at_line(cls, place: str) -> Wanted:
+        """Parse the place of a line, written as FILE:LINE; the first line of a file is line 1.
+
+        >>> Wanted.at_line("00003.json:16").offset
+        15
+        """
+        asked = cls.at(place)
+        if not asked.offset:
+            raise WantedError(f"line {place!r}: expected a file and the number of a line, such as 00003.json:16")
+        return cls(source=asked.source, offset=asked.offset - 1)
+
+
+def line_number(source: str | None, offset: int | None) -> int | None:
+    """Return the number of a record in its file, the first one being 1; in a file of lines it is the line's number.
+
+    Returns None for a record of a topic, and for a line that Spark has scanned, whose offset is no index (`SCANNED`).
+
+    >>> line_number("file:/landing/00003.json", 15), line_number("rides-0", 15)
+    (16, None)
+    """
+    known = source is not None and "/" in source and offset is not None and offset < SCANNED
+    return offset + 1 if known and offset is not None else None
 
 
 def place_text(source: str | None, offset: int | None) -> str:
@@ -175,7 +201,7 @@ def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, An
             raise _no_condition(log, wanted.where, "it cannot be read") from error
     if wanted.source is not None:
         at = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
-        return at, lambda row: _of_source(row["_source"], str(wanted.source))
+        return at, lambda row: of_source(row["_source"], str(wanted.source))
     if not log.id_columns:
         raise WantedError(f"log {log.name} has no record_id: name the record by its place or by a condition on columns")
     if len(wanted.id) != len(log.id_columns):
@@ -192,7 +218,8 @@ def _no_condition(log: Log, where: str | None, why: str) -> WantedError:
                        f"such as {log.event_time} >= '2024-01-01T00:00:00+00:00' and _offset = 3")  # fmt: skip
 
 
-def _of_source(source: str | None, text: str) -> bool:
+def of_source(source: str | None, text: str) -> bool:
+    """Return True if a source has a name, or if its name ends with it after a slash."""
     return source is not None and (source == text or source.endswith(f"/{text}"))
 
 
@@ -212,8 +239,10 @@ def _rejected(lake: Lake, log: Log, wanted: Wanted) -> Iterator[RejectedRecord]:
         for text in () if wanted.source is not None else wanted.id:
             batch = batch.filter(pc.match_substring(batch["raw"], text.encode()))
         for row in batch.to_pylist():
-            if wanted.source is None or _of_source(row["_source"], wanted.source):
-                raw = row["raw"] or b""
+            raw = row["raw"] or b""
+            if wanted.raw not in (None, raw):
+                continue
+            if wanted.source is None or of_source(row["_source"], wanted.source):
                 yield RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"])
 
 

@@ -489,6 +489,14 @@ PLACE = ("_epoch", "_source", "_offset")
 the log.
 """
 
+SCANNED = 2**33
+"""The `_offset` from which on a number is not the index of a record in its file.
+
+If Spark scans plain lines of text, in parts of files and on several machines, no part knows how many lines are before
+it. Then the number of the part and the place in the part are the offset, which is at least this number. In all other
+cases, the offset of a record of a file is its index: the first line, row or record has the offset 0.
+"""
+
 
 def missing_log(log: object, other: str) -> Fault:
     """Return the fault of a definition whose `log` is not a log.

@@ -43,6 +43,7 @@ def trace(
     definition: str,
     id: list[str] | None = None,
     place: str | None = None,
+    line: str | None = None,
     where: str | None = None,
     key: list[str] | None = None,
     window: str | None = None,
@@ -52,16 +53,15 @@ def trace(
     """Find a record: when it was landed, its windows, and the panes and answers that count it.
 
     The search covers all stages: if an answer counts the record, and a later stage reads that answer, the search
-    continues in the later stage. The options --id and --place also find rejected records. With --key and --window, the
-    command finds the records of an answer instead. Reads the tables, without Spark.
+    continues in the later stage. The options --id, --place and --line also find rejected records. With --key and
+    --window, the command finds the records of an answer instead. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
-    asked = [
-        name for name, given in (("--id", id), ("--place", place), ("--where", where), ("--window", window)) if given
-    ]
+    ways = {"--id": id, "--place": place, "--line": line, "--where": where, "--window": window}
+    asked = [name for name, given in ways.items() if given]
     if len(asked) != 1:
         raise UsageError(
-            f"{', '.join(asked) or 'nothing'} is given: expected one of --id, --place, --where and --window"
+            f"{', '.join(asked) or 'nothing'} is given: expected one of --id, --place, --line, --where and --window"
         )
     if window is not None:
         _answer(output, settings, definition, key or [], parse_instant(window, "--window"), limit)
@@ -73,8 +73,14 @@ def trace(
     from tailrace.trace.wanted_records import Wanted, find_in_logs
 
     lake = Lake(settings)
-    wanted = Wanted(id=tuple(id or ()), where=where) if place is None else Wanted.at(place)
-    there = find_in_logs(lake, found.sources, wanted, limit)
+    if line is not None:
+        from tailrace.trace.lines import find_line
+
+        wanted = Wanted.at_line(line)
+        there = find_line(lake, found.sources, wanted, limit)
+    else:
+        wanted = Wanted(id=tuple(id or ()), where=where) if place is None else Wanted.at(place)
+        there = find_in_logs(lake, found.sources, wanted, limit)
     tracing = Tracing(lake, found)
     traced = {one.log: [(record, tracing.of(record)) for record in one.landed] for one in there}
     data = {"definition": found.name, "logs": [_data(one, traced[one.log]) for one in there]}
@@ -184,7 +190,9 @@ def _landed_data(record: LandedRecord) -> dict[str, Any]:
 
 
 def _place_data(record: LandedRecord | RejectedRecord) -> dict[str, Any]:
-    return fields(record, "epoch", "source", "offset")
+    from tailrace.trace.wanted_records import line_number
+
+    return {**fields(record, "epoch", "source", "offset"), "line": line_number(record.source, record.offset)}
 
 
 def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
@@ -200,9 +208,10 @@ def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
 
 
 def _place(one: LandedRecord | RejectedRecord) -> str:
-    from tailrace.trace.wanted_records import place_text
+    from tailrace.trace.wanted_records import line_number, place_text
 
-    return place_text(one.source, one.offset)
+    number = line_number(one.source, one.offset)
+    return place_text(one.source, one.offset) + ("" if number is None else f" (line {number:,})")
 
 
 def _values_text(values: Mapping[str, Any]) -> str:
