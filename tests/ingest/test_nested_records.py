@@ -103,7 +103,7 @@ def test_X6_a_record_with_more_levels_than_its_log_allows_is_rejected() -> None:
     log = replace(ORDERS, depth=5)
     note = json.dumps({**WHOLE, "note": [[[[[]]]]]})
     assert read(log, json.dumps(WHOLE), note, json.dumps({**WHOLE, "more": "[" * 600}))[1:] == [
-        "nested more than 5 levels deep", read(ORDERS, json.dumps(WHOLE))[0]
+        "nested more than 5 levels deep: set depth in the log", read(ORDERS, json.dumps(WHOLE))[0]
     ]  # fmt: skip
 
 

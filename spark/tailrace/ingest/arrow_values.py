@@ -23,6 +23,7 @@ from tailrace.ingest.json_texts import json_texts, list_parts
 from tailrace.ingest.plain_columns import Mask
 from tailrace.ingest.plain_values import PlainValues, each_different, shortest_decimals, shortest_text
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.json_limits import beyond, too_deep
 from tailrace.model.logs.json_records import (
     Branch,
     JsonRecords,
@@ -58,36 +59,60 @@ class ArrowValues:
         self.log, self.records = log, JsonRecords(log)
         self._plain_values = PlainValues(self.records)
 
-    def columns(self, branch: Branch, given: Mapping[str, pa.Array], rows: int) -> dict[str, Converted]:
-        """Convert the values of the fields in an object; a field that is not there is null."""
+    def columns(self, branch: Branch, given: Mapping[str, pa.Array], rows: int, level: int = 1) -> dict[str, Converted]:
+        """Convert the values of the fields in an object; a field that is not there is null.
+
+        `level` is the number of levels around the values, with the object.
+        """
         made = dict[str, Converted]()
         for name, child in branch.children.items():
             values = given.get(name)
             if isinstance(child, Branch):
-                made |= self.columns(child, {} if values is None else fields_of(values), rows)
+                inner = self.columns(child, {} if values is None else fields_of(values), rows, level + 1)
+                if values is not None and level >= self.log.depth:
+                    inner = {column: self._too_deep(one.values.type, values) for column, one in inner.items()}
+                made |= inner
             elif values is None:
                 made[child.name] = Converted(pa.nulls(rows, column_type(type_of(child.shape)).arrow))
             else:
-                made[child.name] = self.convert(child.shape, values)
+                made[child.name] = self.convert(child.shape, values, level)
         return made
 
-    def convert(self, shape: Shape, values: pa.Array) -> Converted:
+    def convert(self, shape: Shape, values: pa.Array, level: int = 1) -> Converted:
         """Convert values to a shape. The type of the values must be one that the shape can hold."""
         if isinstance(values.type, pa.BaseExtensionType):
-            return self.convert(shape, values.storage)
+            return self.convert(shape, values.storage, level)
         if pa.types.is_null(values.type):
             return Converted(pa.nulls(len(values), column_type(type_of(shape)).arrow))
         if pa.types.is_dictionary(values.type):
-            return self._coded(shape, values)
+            return self._coded(shape, values, level)
         if isinstance(shape, Plain):
-            return self._plain(shape, values)
+            return self._plain(shape, values, level)
+        if level >= self.log.depth:
+            return self._too_deep(column_type(type_of(shape)).arrow, values)
         if isinstance(shape, Struct):
-            return self._struct(shape, values)
-        return self._mapped(shape, values) if isinstance(shape, Mapped) else self._listed(shape, values)
+            return self._struct(shape, values, level + 1)
+        if isinstance(shape, Mapped):
+            return self._mapped(shape, values, level + 1)
+        return self._listed(shape, values, level + 1)
 
-    def _coded(self, shape: Shape, values: pa.DictionaryArray) -> Converted:
+    def of_texts(self, texts: pa.StringArray, around: int) -> Converted:
+        """Check the levels of JSON texts; `around` is the number of levels around them."""
+        most = self.log.depth
+        brackets = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
+        rows = np.flatnonzero(pc.fill_null(brackets, 0).to_numpy(zero_copy_only=False) > most - around)
+        deep = [row for row in rows if beyond(texts[row].as_py(), most, around) is not None]
+        misfits = np.isin(np.arange(len(texts)), deep) if deep else None
+        return Converted(texts, misfits, lambda row, path: f"{path} is {too_deep(most)}")
+
+    def _too_deep(self, type: pa.DataType, values: pa.Array) -> Converted:
+        """Return nulls for values that are nested too deeply, each of which does not fit."""
+        most = self.log.depth
+        return Converted(pa.nulls(len(values), type), _there(values), lambda row, path: f"{path} is {too_deep(most)}")
+
+    def _coded(self, shape: Shape, values: pa.DictionaryArray, level: int) -> Converted:
         """Convert the different values, and then look up each value."""
-        found, places = self.convert(shape, values.dictionary), pc.fill_null(values.indices, 0).to_numpy()
+        found, places = self.convert(shape, values.dictionary, level), pc.fill_null(values.indices, 0).to_numpy()
         misfits = None
         if found.misfits is not None:
             misfits = found.misfits[places] & _there(values)
@@ -95,8 +120,8 @@ class ArrowValues:
             found.values.take(values.indices), misfits, lambda row, path: found.reason(int(places[row]), path)
         )
 
-    def _struct(self, shape: Struct, values: pa.StructArray) -> Converted:
-        found = self.columns(self.records.inside(shape), fields_of(values), len(values))
+    def _struct(self, shape: Struct, values: pa.StructArray, level: int) -> Converted:
+        found = self.columns(self.records.inside(shape), fields_of(values), len(values), level)
         fields = [found[one.name] for one in shape.fields]
         types = [pa.field(one.name, field.values.type) for one, field in zip(shape.fields, fields, strict=True)]
         made = pa.StructArray.from_arrays([one.values for one in fields], fields=types, mask=values.is_null())
@@ -108,9 +133,9 @@ class ArrowValues:
 
         return Converted(made, _any([one.misfits for one in fields]), reason)
 
-    def _listed(self, shape: Listed, values: pa.Array) -> Converted:
+    def _listed(self, shape: Listed, values: pa.Array, level: int) -> Converted:
         ends, elements = list_parts(values)
-        inner, most = self.convert(shape.element, elements), self.log.elements
+        inner, most = self.convert(shape.element, elements, level), self.log.elements
         many = np.diff(ends) > most
         made = pa.ListArray.from_arrays(pa.array(ends), inner.values, mask=values.is_null())
 
@@ -124,11 +149,12 @@ class ArrowValues:
         misfits = _any([many if many.any() else None, _within(inner.misfits, ends)])
         return Converted(made, misfits, reason)
 
-    def _mapped(self, shape: Mapped, values: pa.Array) -> Converted:
+    def _mapped(self, shape: Mapped, values: pa.Array, level: int) -> Converted:
         """Convert a map to the list of its entries, sorted by key."""
         ends, entries = list_parts(values)
         keys, inside = entries.flatten()
-        key, value, most = self.convert(Plain("string"), keys), self.convert(shape.value, inside), self.log.elements
+        key, value = self.convert(Plain("string"), keys), self.convert(shape.value, inside, level)
+        most = self.log.elements
         rows = pa.array(np.repeat(np.arange(len(values)), np.diff(ends)), pa.int64())
         by_key = [("row", "ascending"), ("key", "ascending")]
         order = pc.sort_indices(pa.table({"row": rows, "key": key.values.cast(pa.binary())}), by_key)
@@ -164,7 +190,7 @@ class ArrowValues:
         misfits = _any([*found, _within(key.misfits, ends), _within(value.misfits, ends)])
         return Converted(made, misfits, reason)
 
-    def _plain(self, shape: Plain, values: pa.Array) -> Converted:
+    def _plain(self, shape: Plain, values: pa.Array, level: int) -> Converted:
         declared, type = shape.type, values.type
         if (parts := decimal_parts(declared)) is not None:
             return self._checked(shape, values, *_decimals(values, *parts, shape.rounding))
@@ -175,7 +201,7 @@ class ArrowValues:
         if declared in ("double", "float"):
             return self._checked(shape, values, *_floats(values, declared))
         if declared == "json":
-            return self._json(shape, values)
+            return self._json(shape, values, level)
         if is_text(type):
             texts = _strings(values)
             made, misfits = self._plain_values.of_texts(shape, texts.values)
@@ -192,16 +218,22 @@ class ArrowValues:
 
         return Converted(made, misfits if misfits is not None and misfits.any() else None, reason)
 
-    def _json(self, shape: Plain, values: pa.Array) -> Converted:
+    def _json(self, shape: Plain, values: pa.Array, level: int) -> Converted:
         """Keep texts that are JSON as they are, and write other values as JSON."""
         if not is_text(values.type):
-            return Converted(json_texts(values))
+            return self.of_texts(json_texts(values), level)
         texts = _strings(values)
         wrong = each_different(texts.values, lambda text: None if is_json(text) else "")[0]
         bad = wrong.is_valid().to_numpy(zero_copy_only=False)
         if texts.misfits is not None:
             bad |= texts.misfits
-        return self._checked(shape, values, texts.values, bad)
+        checked, deep = self._checked(shape, values, texts.values, bad), self.of_texts(texts.values, level)
+        if (marked := deep.misfits) is None:
+            return checked
+        return Converted(
+            texts.values, _any([marked, checked.misfits]),
+            lambda row, path: (deep if marked[row] else checked).reason(row, path),
+        )  # fmt: skip
 
     def _times(self, shape: Plain, values: pa.Array) -> Converted:
         """Convert instants, days, times of a day, and numbers, to instants, dates or times of a day, rounded down."""

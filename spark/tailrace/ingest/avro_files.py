@@ -12,7 +12,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import fastavro
@@ -27,7 +27,7 @@ from tailrace.ingest.kind_texts import json_text
 from tailrace.ingest.plain_columns import schema_of
 from tailrace.ingest.schema_columns import SchemaColumns, UnreadableSchemaError, nulls_of
 from tailrace.model.logs.json_records import JsonRecords
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import Log, too_large
 
 BLOCK = 64 * 2**20
 """The maximum size of an unpacked block in bytes; a file with a larger block is not read."""
@@ -67,14 +67,18 @@ class AvroFile:
         except (UnreadableSchemaError, UnicodeDecodeError) as error:
             raise DamagedAvroError(str(error)) from error
 
-    def rows(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the records as fastavro returns them, some at a time. Raises `DamagedAvroError` for a damaged block."""
+    def rows(self, most: int = BLOCK) -> Iterator[list[dict[str, Any] | None]]:
+        """Yield the records as fastavro returns them, some at a time; None stands for a record of over `most` bytes.
+
+        Raises `DamagedAvroError` for a damaged block.
+        """
         # fastavro reads the blocks after they were unpacked, out of a file with one schema for all blocks.
         stream: Any = _Unpacked(self.schema.stored, self._marker)
         blocks, made, size = iter(fastavro.block_reader(stream)), list[Any](), 0
-        for begins, count, data in self._blocks():
-            if count > len(data):
-                raise DamagedAvroError(f"the block at byte {begins:,} has {count:,} records in {len(data):,} bytes")
+        for begins, count, data in self._parts(most):
+            if data is None:
+                made += [None] * count
+                continue
             stream.put(count, data)
             block: Any = next(blocks)
             try:
@@ -92,6 +96,37 @@ class AvroFile:
                 raise DamagedAvroError(f"the block at byte {begins:,} has {rest:,} bytes after its records")
         if made:
             yield made
+
+    def _parts(self, most: int) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield the parts of blocks: the first byte of the block, the number of records, and their unpacked bytes.
+
+        For records of over `most` bytes, the bytes are None.
+        """
+        for begins, count, data in self._blocks():
+            if count > len(data):
+                raise DamagedAvroError(f"the block at byte {begins:,} has {count:,} records in {len(data):,} bytes")
+            if len(data) <= most:
+                yield begins, count, data
+                continue
+            ends = self._ends(begins, count, data)
+            large = [end - start > most for start, end in pairwise(ends)]
+            cuts = [0, *(place for place in range(1, count) if large[place] != large[place - 1]), count]
+            for first, after in pairwise(cuts):
+                yield begins, after - first, None if large[first] else data[ends[first] : ends[after]]
+
+    def _ends(self, begins: int, count: int, data: bytes) -> list[int]:
+        """Return the position after each record of a block, with a zero before them, without reading the records."""
+        stream, ends = io.BytesIO(data), [0]
+        nothing = {"type": "record", "name": self.schema.stored["name"], "fields": []}
+        try:
+            for _ in range(count):
+                fastavro.schemaless_reader(stream, self.schema.stored, nothing)
+                ends.append(stream.tell())
+        except NO_RECORD as error:
+            raise DamagedAvroError(f"the block at byte {begins:,} has no records of the schema: {error}") from error
+        if rest := len(data) - ends[-1]:
+            raise DamagedAvroError(f"the block at byte {begins:,} has {rest:,} bytes after its records")
+        return ends
 
     def _blocks(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield the first byte of each block, the number of its records, and its unpacked bytes."""
@@ -154,7 +189,7 @@ class AvroRows:
         If the log's columns cannot hold the fields of the schema, each record is rejected. A rejected record is kept as
         JSON. `arrived` is the time at which the file was written, in microseconds.
         """
-        begins, rows = 0, self._file.rows()
+        begins, rows = 0, self._file.rows(self.log.record_bytes)
         while True:
             with no_search_for_cycles():
                 some = next(rows, None)
@@ -164,7 +199,7 @@ class AvroRows:
             yield table
             begins += len(some)
 
-    def _records(self, rows: list[dict[str, Any]], source: str, begins: int, arrived: int) -> pa.Table:
+    def _records(self, rows: list[dict[str, Any] | None], source: str, begins: int, arrived: int) -> pa.Table:
         count = len(rows)
         at = pa.scalar(arrived, schema_of(self.log).field("_arrival").type)
         places = pa.table({
@@ -179,10 +214,12 @@ class AvroRows:
             if placed.misfits.any():
                 misfits = folder_reasons(self._values, columns, source, placed.misfits) | misfits
             columns |= placed.columns
+        misfits |= {place: too_large(self.log) for place, row in enumerate(rows) if row is None}
 
         def raw(some: pa.Array) -> pa.Array:
-            texts = (json_text(self._kind, rows[place], lossy=True) for place in some.to_pylist())
-            return pa.array((text.encode() for text in texts), pa.binary())
+            given = (rows[place] for place in some.to_pylist())
+            texts = (None if row is None else json_text(self._kind, row, lossy=True).encode() for row in given)
+            return pa.array(texts, pa.binary())
 
         return judged_records(self.log, columns, places, misfits, raw)
 

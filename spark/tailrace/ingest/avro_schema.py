@@ -35,7 +35,7 @@ from tailrace.ingest.column_values import (
     RecordKind,
     UnionKind,
 )
-from tailrace.ingest.schema_columns import UnreadableSchemaError
+from tailrace.ingest.schema_columns import LEVELS, TOO_MANY_LEVELS, UnreadableSchemaError
 
 _MARK = os.urandom(16)
 """The mark after each body. The mark is random, so that nobody can put it into a message on purpose."""
@@ -60,6 +60,8 @@ class AvroSchema:
             if not isinstance(top, dict) or top.get("type") not in ("record", "error"):
                 raise UnreadableSchemaError("the schema is no record's")
             _refuse_endless(top, names, (), set(), {})
+            if _levels(top, names, {}) > LEVELS:
+                raise UnreadableSchemaError(TOO_MANY_LEVELS)
             kind = _Kinds(names).of(top)
             assert isinstance(kind, RecordKind)
             self.kind: RecordKind = kind
@@ -224,6 +226,23 @@ def _refuse_endless(
         raise UnreadableSchemaError(f"the schema's {schema['name']} has more than {_WITHOUT_BYTES} values but no bytes")
     for part in _parts(schema):
         _refuse_endless(part, names, inside, done, known)
+
+
+def _levels(schema: Any, names: Mapping[str, Any], known: dict[str, int]) -> int:
+    """Return the number of levels of records, arrays and maps in a schema that does not contain itself.
+
+    `known` has the results for the records so far.
+    """
+    schema = _resolved(schema, names)
+    if not isinstance(schema, dict):
+        return max((_levels(part, names, known) for part in _parts(schema)), default=0)
+    name = schema.get("name")
+    if name is None or name not in known:
+        deepest = max((_levels(part, names, known) for part in _parts(schema)), default=0)
+        levels = deepest + (schema.get("type") in ("record", "error", "array", "map"))
+        known |= {} if name is None else {name: levels}
+        return levels
+    return known[name]
 
 
 _WITHOUT_BYTES = 100

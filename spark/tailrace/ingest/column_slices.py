@@ -58,12 +58,15 @@ class ColumnSlices:
         # largest column chunk to the size of the rows.
         largest = max((chunk.total_uncompressed_size for chunk in self._chunks(self.leaves)), default=0)
         check(self._rows * self.row + self._elements + largest)
-        size, width = self._measure(most)
+        nested = any(map(self._is_nested, self.leaves))
+        # If rows are so large without the repetition of texts, their texts are measured in any case.
+        large = not nested and self._plain > most and most // (self._plain // max(1, self._rows) + 1) < _ODD
+        size, width = (self._plain, most + 1) if large else self._measure(most)
         if any(_has_dictionary(field.type) for field in self.file.schema_arrow if _is_nested(field.type)):
             yield from self._apart(max(1, most // width))
         elif size <= most:
             yield self.file.read_row_groups(self.groups, columns=self._names)
-        elif (rows := max(1, most // width)) >= _ODD or any(map(self._is_nested, self.leaves)):
+        elif (rows := max(1, most // width)) >= _ODD or nested:
             yield from self._batches(self.file, rows)
         else:
             coded = self._coded()
@@ -100,13 +103,13 @@ class ColumnSlices:
         If the footer alone shows that the columns take at most `most` bytes, no dictionaries are read.
         """
         chunks, rows = list(self._chunks(self._texts)), self._rows
-        plain, fixed = sum(chunk.total_uncompressed_size for chunk in chunks), rows * self.row + self._elements
+        fixed = rows * self.row + self._elements
         repeated = sum(
             chunk.total_uncompressed_size * (chunk.num_values if chunk.has_dictionary_page else 1) for chunk in chunks
         )
         if fixed + repeated <= most:
             return fixed + repeated, self.row
-        whole = fixed + plain + self._longest_texts()
+        whole = self._plain + self._longest_texts()
         return whole, whole // max(1, rows) + 1
 
     def _coded(self) -> pq.ParquetFile:
@@ -122,6 +125,12 @@ class ColumnSlices:
         """The number of bytes of memory that the elements of lists take, without their texts."""
         repeated = [leaf for leaf in self.leaves if self.file.schema.column(leaf).max_repetition_level]
         return _ELEMENT * sum(int(chunk.num_values) for chunk in self._chunks(repeated))
+
+    @cached_property
+    def _plain(self) -> int:
+        """The number of bytes of memory that the rows take, if each text that is stored once is there once."""
+        texts = sum(int(chunk.total_uncompressed_size) for chunk in self._chunks(self._texts))
+        return self._rows * self.row + self._elements + texts
 
     @cached_property
     def _names(self) -> list[str]:
@@ -183,7 +192,10 @@ def _dictionaries(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
-    """Cut a table with dictionary-encoded texts into slices of at most `most` bytes, and decode each slice."""
+    """Cut a table with dictionary-encoded texts into slices of at most `most` bytes, and decode each slice.
+
+    A larger row is not decoded: its texts are there once already, and the row may be rejected for its size.
+    """
     sizes: Any = pa.repeat(pa.scalar(row, pa.int64()), table.num_rows)
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
@@ -194,7 +206,8 @@ def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
     begins, filled = 0, 0
     for place, size in enumerate([*sizes.to_pylist(), most + 1]):
         if filled and filled + size > most:
-            yield _decoded(table.slice(begins, place - begins))
+            some = table.slice(begins, place - begins)
+            yield some if filled > most else _decoded(some)
             begins, filled = place, 0
         filled += size
 

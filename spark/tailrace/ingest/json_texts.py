@@ -71,6 +71,44 @@ def is_listed(type: pa.DataType) -> bool:
     return any(of_kind(type) for of_kind in kinds)
 
 
+def value_sizes(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of bytes of memory that each value takes.
+
+    >>> value_sizes(pa.array([{"a": "abc", "b": [1, 2]}, {"a": None, "b": []}])).tolist()
+    [27, 8]
+    """
+    type = values.type
+    if isinstance(type, pa.BaseExtensionType):
+        return value_sizes(values.storage)
+    if pa.types.is_dictionary(type):
+        sizes: npt.NDArray[np.int64] = np.append(value_sizes(values.dictionary), 0)
+        places: npt.NDArray[np.int64] = pc.fill_null(values.indices.cast(pa.int64()), len(sizes) - 1).to_numpy()
+        made: npt.NDArray[np.int64] = sizes[places]
+        return made
+    if pa.types.is_struct(type):
+        whole = np.zeros(len(values), np.int64)
+        for one in values.flatten():
+            whole += value_sizes(one)
+        return whole
+    if is_listed(type):
+        ends, elements = list_parts(values)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(value_sizes(elements))])
+        return np.diff(before[ends]) + _PLACE
+    if pa.types.is_null(type):
+        return np.ones(len(values), np.int64)
+    if any(is_kind(type) for is_kind in _TEXTS):
+        return np.array(pc.fill_null(pc.binary_length(values), 0), np.int64) + _PLACE
+    if pa.types.is_string_view(type) or pa.types.is_binary_view(type):
+        return value_sizes(values.cast(pa.large_binary()))
+    return np.full(len(values), max(1, type.bit_width // 8), np.int64)
+
+
+_PLACE = 4
+"""The number of bytes that a text or a list takes without its content."""
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
 def list_parts(values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Return the ends of lists in the array of all their elements, with a zero before them, and this array.
 

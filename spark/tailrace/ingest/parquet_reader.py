@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,12 +21,15 @@ import pyarrow.parquet as pq
 from tailrace.ingest.arrow_values import ArrowValues, Converted
 from tailrace.ingest.column_types import WITHOUT_ZONE, parquet_kind, parquet_kinds, parquet_type
 from tailrace.ingest.folder_values import FolderValues, folder_reasons
-from tailrace.ingest.json_texts import is_listed, json_objects
+from tailrace.ingest.json_texts import is_listed, json_objects, value_sizes
 from tailrace.ingest.line_reader import Rows
 from tailrace.ingest.plain_columns import Mask, as_numbers, fit_mask, schema_of
 from tailrace.model.logs.json_records import DECLARE, Branch, branch_of, time_fault
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import Log, too_large
 from tailrace.model.logs.shapes import Listed, Mapped, Plain, Shape, Struct
+
+_TOGETHER = 64 * 2**20
+"""The number of bytes of rows that are converted together, if some of them may be large."""
 
 _SMALL = 4_096
 """The average number of rows of a row group below which the row groups of a slice are converted together."""
@@ -160,27 +164,52 @@ class ParquetRows:
         chunks = max((column.num_chunks for column in rows.columns), default=1)
         whole = rows.combine_chunks() if chunks > 1 and rows.num_rows < _SMALL * chunks else rows
         for batch in whole.to_batches():
-            yield self._records(batch, source, begins, arrived)
+            places = self._places(source, begins, batch.num_rows, arrived)
+            if batch.nbytes > self.log.record_bytes or any(map(_may_repeat, batch.schema.types)):
+                yield from self._sized(batch, places, source)
+            else:
+                yield self._records(batch, places, source)
             begins += batch.num_rows
 
-    def _records(self, batch: pa.RecordBatch, source: str, begins: int, arrived: int) -> pa.Table:
-        rows, schema = batch.num_rows, schema_of(self.log)
-        given = {name: self._as_instants(name, values) for name, values in zip(batch.schema.names, batch, strict=True)}
-        at = pa.scalar(arrived, schema.field("_arrival").type)
-        places = {
+    def _places(self, source: str, begins: int, rows: int, arrived: int) -> pa.Table:
+        at = pa.scalar(arrived, schema_of(self.log).field("_arrival").type)
+        return pa.table({
             "_source": pa.repeat(pa.scalar(source, pa.string()), rows), "_offset": pa.arange(begins, begins + rows),
             "_arrival": pa.repeat(at, rows),
-        }  # fmt: skip
+        })  # fmt: skip
+
+    def _sized(self, batch: pa.RecordBatch, places: pa.Table, source: str) -> Iterator[pa.Table]:
+        """Convert rows of which some may be too large; such a row is rejected with its place alone.
+
+        Many rows that are large, but not too large, are converted a few at a time.
+        """
+        sizes = sum((value_sizes(one) for one in batch.columns), np.zeros(batch.num_rows, np.int64))
+        large = sizes > self.log.record_bytes
+        ends = np.cumsum(np.where(large, 0, sizes))
+        for begins, end in pairwise([*_cuts(ends, _TOGETHER), batch.num_rows]):
+            some, there = large[begins:end], places.slice(begins, end - begins)
+            if not some.any():
+                yield self._records(batch.slice(begins, end - begins), there, source)
+                continue
+            kept, left = begins + np.flatnonzero(~some), there.filter(pa.array(some))
+            read = self._records(batch.take(pa.array(kept)), there.filter(pa.array(~some)), source)
+            reason = pa.repeat(pa.scalar(too_large(self.log)), len(left))
+            rejected = _table(read.schema, {**_columns(left), "_error": reason}, len(left))
+            yield pa.concat_tables([read, rejected]).sort_by("_offset")
+
+    def _records(self, batch: pa.RecordBatch, there: pa.Table, source: str) -> pa.Table:
+        rows, schema, places = batch.num_rows, schema_of(self.log), _columns(there)
+        given = {name: self._as_instants(name, values) for name, values in zip(batch.schema.names, batch, strict=True)}
         if self.unlike:
             raw = json_objects(given, rows).cast(pa.binary())
             return _table(schema, places | {"_error": pa.repeat(pa.scalar(self.unlike), rows), "_raw": raw}, rows)
         found = self._values.columns(self._root, given, rows)
+        if self.log.rest is not None:
+            found[self.log.rest] = self._values.of_texts(self._rest(given, rows), 0)
         made = {name: one.values for name, one in found.items()}
         placed = FolderValues.of(self._values.records, made, places["_source"])
         unplaced = folder_reasons(self._values.records, made, source, placed.misfits) if placed.misfits.any() else {}
         made |= placed.columns
-        if self.log.rest is not None:
-            made[self.log.rest] = self._rest(given, rows)
         if self.log.arrival_time is not None:
             places["_arrival"] = made[self.log.arrival_time]
         table = _table(schema, made | places, rows)
@@ -217,7 +246,7 @@ class ParquetRows:
         errors = list[str]()
         for place, row in enumerate(bad):
             marked = {n: one for n, one in found.items() if one.misfits is not None and one.misfits[row]}
-            reasons = [marked[one.name].reason(int(row), one.name) for one in self.log.shape if one.name in marked]
+            reasons = [marked[name].reason(int(row), name) for name in self.log.columns if name in marked]
             values = {name: column[place] for name, column in numbers.items()}
             known = None if self.log.arrival_time else arrivals[place]
             misplaced = unplaced.get(int(row))
@@ -239,6 +268,26 @@ class ParquetRows:
 
 def _table(schema: pa.Schema, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
     return pa.table([columns.get(one.name, pa.nulls(rows, one.type)) for one in schema], schema=schema)
+
+
+def _columns(table: pa.Table) -> dict[str, pa.Array]:
+    return {name: table[name].combine_chunks() for name in table.column_names}
+
+
+def _cuts(ends: npt.NDArray[np.int64], most: int) -> Iterator[int]:
+    """Yield the first row of each part whose rows have about `most` bytes; `ends` are the sums of the rows' bytes."""
+    row, before = 0, 0
+    while row < len(ends):
+        yield row
+        row = max(row + 1, int(np.searchsorted(ends, before + most, side="right")))
+        before = int(ends[row - 1])
+
+
+def _may_repeat(type: pa.DataType) -> bool:
+    """Return True if one value may be stored once and be there at many places."""
+    if isinstance(type, pa.BaseExtensionType):
+        return _may_repeat(type.storage_type)
+    return pa.types.is_dictionary(type) or any(_may_repeat(type.field(n).type) for n in range(type.num_fields))
 
 
 def _plain_type(type: pa.DataType) -> pa.DataType:

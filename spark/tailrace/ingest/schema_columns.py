@@ -35,6 +35,7 @@ from tailrace.ingest.column_values import (
 from tailrace.ingest.kind_texts import NoJsonError, json_text
 from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
+from tailrace.model.logs.json_limits import beyond, too_deep
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, excerpt, key_twice, too_many
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Field, Listed, Mapped, Path, Plain, Shape, type_of
@@ -43,6 +44,9 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 FIELDS = 10_000
 """The maximum number of fields that a value may have that is written as JSON, together with the fields inside."""
+
+LEVELS = 100
+"""The maximum number of levels of lists, maps and records in a schema, as Arrow and Protobuf have it, too."""
 
 
 class UnreadableSchemaError(Exception):
@@ -103,30 +107,36 @@ def nulls_of(log: Log, rows: int) -> dict[str, pa.Array]:
 def raw_type(kind: AnyKind) -> pa.DataType:
     """Return the Arrow type of complete raw values of a kind.
 
-    Raises `UnreadableSchemaError` if a type contains itself, or if there are too many fields. A short schema may have a
-    huge number of fields, if its types are used at many places.
+    Raises `UnreadableSchemaError` if a type contains itself, or if there are too many fields or levels. A short schema
+    may have a huge number of fields, if its types are used at many places.
     """
     return _raw_type(kind, (), count(1))
 
 
-def _raw_type(kind: AnyKind, inside: tuple[str, ...], fields: Iterator[int]) -> pa.DataType:
+def _raw_type(kind: AnyKind, around: tuple[str, ...], fields: Iterator[int]) -> pa.DataType:
+    """Return the Arrow type of raw values; `around` are the names of the types around the values."""
     if next(fields) > FIELDS:
         raise UnreadableSchemaError(f"the schema has more than {FIELDS:,} fields")
+    if len(around) > LEVELS:
+        raise UnreadableSchemaError(TOO_MANY_LEVELS)
     if isinstance(kind, Kind):
         return kind.raw
     if isinstance(kind, ListKind):
-        return pa.list_(_raw_type(kind.element, inside, fields))
+        return pa.list_(_raw_type(kind.element, (*around, ""), fields))
     if isinstance(kind, MapKind):
-        return pa.list_(pa.struct([("key", kind.key.raw), ("value", _raw_type(kind.value, inside, fields))]))
+        return pa.list_(pa.struct([("key", kind.key.raw), ("value", _raw_type(kind.value, (*around, ""), fields))]))
     if isinstance(kind, RecordKind):
-        if kind.name in inside:
+        if kind.name and kind.name in around:
             raise UnreadableSchemaError(f"the schema's {kind.name} contains itself")
-        inner = (*inside, kind.name) if kind.name else inside
+        inner = (*around, kind.name)
         return pa.struct([(name, _raw_type(one, inner, fields)) for name, one in kind.fields.items()])
     if isinstance(kind, UnionKind):
         some = enumerate(kind.branches)
-        return pa.struct([(f"v{number}", _raw_type(one, inside, fields)) for number, one in some])
+        return pa.struct([(f"v{number}", _raw_type(one, around, fields)) for number, one in some])
     raise UnreadableSchemaError(f"the schema has {kind}, which cannot be read")
+
+
+TOO_MANY_LEVELS = f"the schema has more than {LEVELS} levels of lists, maps and records"
 
 
 # ---------------------------------------------------------------------------------------------------------- matching
@@ -229,15 +239,22 @@ class _Place:
     """The places of values that are converted together.
 
     `owners` are the indexes of the values' records, in ascending order, and `path` returns the place of a value inside
-    its record.
+    its record. `level` is the number of levels of lists and objects around the values.
     """
 
     owners: Rows
     path: Callable[[int], str]
+    level: int = 1
 
     def inside(self, name: str) -> _Place:
         """Return the places of a field of the values."""
-        return _Place(self.owners, lambda place: f"{before}.{name}" if (before := self.path(place)) else name)
+        return _Place(
+            self.owners, lambda place: f"{before}.{name}" if (before := self.path(place)) else name, self.level
+        )
+
+    def deeper(self) -> _Place:
+        """Return the places of objects, as those of what is around their fields."""
+        return replace(self, level=self.level + 1)
 
     def elements(self, lengths: Rows, shown: Callable[[int, int], str]) -> _Place:
         """Return the places of the elements of lists; `shown` gets an element's index and its index in its list."""
@@ -247,7 +264,7 @@ class _Place:
             of = int(np.searchsorted(ends, place, side="right"))
             return self.path(of) + shown(place, place - int(ends[of] - lengths[of]))
 
-        return _Place(np.repeat(self.owners, lengths), path)
+        return _Place(np.repeat(self.owners, lengths), path, self.level + 1)
 
 
 @dataclass
@@ -271,6 +288,13 @@ class _Values:
             if owner not in found:
                 found[owner] = reason(index, place.path(index))
 
+    def refuse_levels(self, values: pa.Array, place: _Place) -> None:
+        """Note that lists or objects are misfits, if they are nested too deeply."""
+        most = self.log.depth
+        if place.level >= most:
+            there = values.is_valid().to_numpy(zero_copy_only=False)
+            self.misfit(there, place, lambda index, path: f"{path} is {too_deep(most)}")
+
     def misfits(self, log: Log) -> Misfits:
         """Return the reasons of all columns, by the index of the record."""
         merged = Misfits()
@@ -279,17 +303,20 @@ class _Values:
                 merged[place] = f"{merged[place]}; {reason}" if place in merged else reason
         return merged
 
-    def texts(self, kind: AnyKind, values: pa.Array, place: _Place) -> pa.Array:
-        """Convert values to JSON texts."""
-        made, bad = list[str | None](), np.zeros(len(values), np.bool_)
+    def texts(self, kind: AnyKind, values: pa.Array, place: _Place, around: int) -> pa.Array:
+        """Convert values to JSON texts; `around` is the number of levels around them."""
+        made, bad, most = list[str | None](), np.zeros(len(values), np.bool_), self.log.depth
         for index, value in enumerate(values.to_pylist()):
             try:
                 made.append(None if value is None else json_text(kind, value))
+                bad[index] = beyond(made[-1] or "", most, around) is not None
             except NoJsonError:
                 made.append(None)
                 bad[index] = True
 
         def reason(index: int, path: str) -> str:
+            if made[index] is not None:
+                return f"{path} is {too_deep(most)}"
             return f"{path} = {excerpt(json_text(kind, values[index].as_py(), lossy=True))} is not a json"
 
         self.misfit(bad, place, reason)
@@ -302,7 +329,7 @@ class _Values:
         own = pa.StructArray.from_arrays(
             [pc.struct_field(records, name) for name in kind.fields], list(kind.fields), mask=records.is_null()
         )
-        made = self.texts(kind, own, place.inside(self.column))
+        made = self.texts(kind, own, place.inside(self.column), 0)
         return pc.if_else(pc.equal(made, "{}"), pa.scalar(None, pa.string()), made)
 
 
@@ -341,7 +368,7 @@ class _JsonReader:
     raw: pa.DataType
 
     def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
-        return to.texts(self.kind, values, place)
+        return to.texts(self.kind, values, place, place.level)
 
 
 @dataclass(frozen=True)
@@ -416,7 +443,8 @@ class _StructReader:
 
     def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
         made = {one.name: pa.nulls(len(values), column_type(type_of(one.shape)).arrow) for one in self.fields}
-        self.object.fields(values, to, place, made)
+        to.refuse_levels(values, place)
+        self.object.fields(values, to, place.deeper(), made)
         return pa.StructArray.from_arrays(list(made.values()), list(made), mask=values.is_null())
 
 
@@ -431,12 +459,21 @@ class _Object:
         parts = {n: one.raw if isinstance(one, _Object) else one[1].raw for n, one in self.children.items()}
         return pa.struct(list(parts.items()))
 
+    @property
+    def first(self) -> str | None:
+        """The name of the first column or field inside, if there is one."""
+        found = (one.first if isinstance(one, _Object) else one[0] for one in self.children.values())
+        return next((name for name in found if name is not None), None)
+
     def columns(self, values: pa.StructArray, to: _Values, place: _Place, made: dict[str, pa.Array]) -> None:
         """Read the columns of the log into `made`."""
         for name, child in self.children.items():
             inner = pc.struct_field(values, name)
             if isinstance(child, _Object):
-                child.columns(inner, to, place, made)
+                if (first := child.first) is not None:
+                    to.column = first
+                    to.refuse_levels(inner, place.inside(first))
+                child.columns(inner, to, place.deeper(), made)
             else:
                 to.column, reader = child
                 made[to.column] = reader.read(inner, to, place.inside(to.column))
@@ -446,13 +483,15 @@ class _Object:
         for name, child in self.children.items():
             inner = pc.struct_field(values, name)
             if isinstance(child, _Object):
-                child.fields(inner, to, place, made)
+                to.refuse_levels(inner, place.inside(name))
+                child.fields(inner, to, place.deeper(), made)
             else:
                 made[child[0]] = child[1].read(inner, to, place.inside(child[0]))
 
 
 def _lengths(values: pa.Array, to: _Values, place: _Place) -> Rows:
-    """Return the number of elements of each list; a list with too many elements is a misfit."""
+    """Return the number of elements of each list; a list with too many elements or levels is a misfit."""
+    to.refuse_levels(values, place)
     lengths: Rows = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     to.misfit(lengths > to.log.elements, place, lambda index, path: too_many(path, to.log.elements))
     return lengths

@@ -13,19 +13,24 @@ DEPTH = 500
 """The largest maximum number of levels of nested objects and lists; the record itself is the first level."""
 
 
-def beyond(text: str, depth: int = DEPTH) -> str | None:
+def beyond(text: str, depth: int = DEPTH, around: int = 0) -> str | None:
     """Return the reason for rejecting a JSON text with more than `depth` levels, or None if it has no more.
 
-    The text need not be valid JSON.
+    The text need not be valid JSON. `around` is the number of levels around the text.
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')
     """
-    if text.count("[") + text.count("{") <= depth:
+    if text.count("[") + text.count("{") <= depth - around:
         return None
     brackets = _BRACKET.findall(_TEXT.sub("", text))
     deepest = max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0)
-    return f"nested more than {depth} levels deep" if deepest > depth else None
+    return too_deep(depth) if deepest > depth - around else None
+
+
+def too_deep(depth: int) -> str:
+    """Return the reason for rejecting a value with more levels, with a remedy if there is one."""
+    return f"nested more than {depth} levels deep{': set depth in the log' if depth < DEPTH else ''}"
 
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)

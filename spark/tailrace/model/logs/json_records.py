@@ -709,7 +709,7 @@ def as_values(shape: Shape, value: Any) -> Any:
 
 
 def is_json(text: str) -> bool:
-    """Return True if a text is one JSON value, with no more levels of lists and objects than a record may have.
+    """Return True if a text is one JSON value, with no more levels of lists and objects than any record may have.
 
     >>> is_json(' {"a": [1.10]} '), is_json("{'a': 1}"), is_json("1 2"), is_json("NaN")
     (True, False, False, False)
