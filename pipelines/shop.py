@@ -56,9 +56,9 @@ top_products = Pipeline(
 visits = Pipeline(
     name="shop_visits",
     log=orders,
-    each=Derive({"lines": Col("items").size()}),
+    each=Derive({"lines": Col("items").size(), "version": Col("extra").at("appVersion").as_type("string")}),
     key="user",
-    what={"orders": Count(), "lines": Sum("lines"), "last_order": Last("items")},
+    what={"orders": Count(), "lines": Sum("lines"), "last_order": Last("items"), "app_version": Last("version")},
     where=Sessions(minutes(30)),
     when=AfterWatermark(late=AfterCount(1)),
     how=RETRACTING,

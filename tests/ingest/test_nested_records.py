@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.sources import Files
+from tailrace.model.base.json_scalars import ROUNDINGS
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.log import Log
-from tailrace.model.logs.shapes import ROUNDINGS
 from tests.support.depth import cases
 from tests.support.lakes.files import by_model, lines, put, said
 from tests.support.services.schema_registry import as_lines

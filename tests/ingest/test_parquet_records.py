@@ -26,10 +26,10 @@ from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.plain_files import parquet_parts, read_typed, stored_name
 from tailrace.ingest.sources import Files
+from tailrace.model.base.json_scalars import ROUNDINGS, decimal_value
 from tailrace.model.base.types import element_type, map_value, struct_fields
-from tailrace.model.logs.json_records import decimal_value
 from tailrace.model.logs.log import Log
-from tailrace.model.logs.shapes import ROUNDINGS, Plain
+from tailrace.model.logs.shapes import Plain
 from tests.ingest.test_nested_records import TYPES
 from tests.support.depth import cases
 from tests.support.lakes.files import by_model, put, said

@@ -59,7 +59,7 @@ ORDERS = Log(
     columns={
         "id": "bigint", "at": "timestamp", "who": "string", "tags": "map<string,int>", "codes": "array<string>",
         "items": "array<struct<sku:string,price:bigint,unit:struct<grams:int,parts:array<bigint>>>>",
-        "place": "struct<town:string,paid:boolean>",
+        "place": "struct<town:string,paid:boolean>", "extra": "json",
     },
     event_time="at", disorder=seconds(5),
 )  # fmt: skip
@@ -72,10 +72,13 @@ TAGS = st.dictionaries(st.sampled_from("xyz"), st.integers(0, 3) | st.none()).ma
     lambda tags: [{"key": key, "value": tags[key]} for key in sorted(tags)]
 )
 PLACES = st.fixed_dictionaries({"town": WORDS, "paid": st.booleans() | st.none()}) | st.none()
+EXTRAS = st.sampled_from([
+    "{}", '{"user": {"tier": "a"}, "paid": [1, 2.50]}', '{"user": {"tier": 7}, "paid": [9223372036854775807]}', "[nan]",
+])  # fmt: skip
 RECORDS = st.fixed_dictionaries({
     "who": st.sampled_from(["p", "q"]), "tags": TAGS | st.none(),
     "codes": st.lists(WORDS, max_size=3) | st.none(), "items": st.lists(ITEMS, max_size=3) | st.none(),
-    "place": PLACES,
+    "place": PLACES, "extra": EXTRAS | st.none(),
 })  # fmt: skip
 
 STEPS: tuple[Sequence[ElementWise], ...] = (
@@ -89,6 +92,12 @@ STEPS: tuple[Sequence[ElementWise], ...] = (
     ),
     (Explode("codes", into="code", outer=True), Derive({"sku": Col("code"), "price": Col("items").size()})),
     (Derive({"sku": Col("place.town"), "price": Col("items").size() - Col("tags").size()}),),
+    (
+        Derive(
+            {"sku": Col("extra").at("user.tier").as_type("string"), "paid": Col("extra").at("paid").as_type("json")}
+        ),
+        Derive({"price": Col("paid").at("[0]").as_type("bigint") * 2}),
+    ),
 )
 KEPT: tuple[Condition | None, ...] = (
     None,

@@ -40,10 +40,11 @@ END = FIRST + 24 * HOUR
 
 RECORDS = """
 CREATE TABLE orders AS SELECT orderId AS id, ANY_VALUE("user") AS "user", MAKE_TIMESTAMPTZ(ANY_VALUE(createdAt) * 1000)
-  AS happened, ANY_VALUE(items) AS items
+  AS happened, ANY_VALUE(items) AS items,
+  ANY_VALUE(appVersion) AS version
 FROM read_json('{folder}/*.json.gz', format = 'newline_delimited', columns = {{orderId: 'VARCHAR',
   "user": 'STRUCT(id VARCHAR, country VARCHAR)', createdAt: 'BIGINT',
-  items: 'STRUCT(sku VARCHAR, "unitPrice" DOUBLE, quantity INTEGER)[]'}})
+  appVersion: 'VARCHAR', items: 'STRUCT(sku VARCHAR, "unitPrice" DOUBLE, quantity INTEGER)[]'}})
 GROUP BY orderId
 """
 LINES = "(SELECT *, UNNEST(items) AS item FROM orders WHERE id NOT IN (SELECT UNNEST(?)) AND happened < ?)"
@@ -64,7 +65,7 @@ BY_HAND = {
         ), numbered AS (
             SELECT *, COUNT_IF(begins) OVER (PARTITION BY "user".id ORDER BY happened) AS visit FROM begun
         )
-        SELECT "user".id, MIN(happened), COUNT(*), SUM(LEN(items)), ARG_MAX(items, happened)
+        SELECT "user".id, MIN(happened), COUNT(*), SUM(LEN(items)), ARG_MAX(items, happened), ARG_MAX(version, happened)
         FROM numbered GROUP BY "user".id, visit""",
 }
 
@@ -135,7 +136,7 @@ def by_hand(files: duckdb.DuckDBPyConnection, pipeline: Pipeline, late: list[str
     rows = files.execute(BY_HAND[pipeline.name], [late, moment(END)]).fetchall()
     if pipeline is VISITS:
         renamed = (
-            (*row[:4], [{"sku": i["sku"], "price": i["unitPrice"], "quantity": i["quantity"]} for i in row[4]])
+            (*row[:4], [{"sku": i["sku"], "price": i["unitPrice"], "quantity": i["quantity"]} for i in row[4]], row[5])
             for row in rows
         )
         return {tuple(map(frozen, row)) for row in renamed}

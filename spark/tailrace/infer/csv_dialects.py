@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from tailrace.infer.columns import epoch_unit
 from tailrace.infer.observations import COMMA, Numbers, instant_forms
+from tailrace.model.base.json_scalars import Number
 from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.csv_records import divide, line_of
-from tailrace.model.logs.json_records import Number
 
 LINES = 200
 """The maximum number of lines that are divided with each combination of options."""

@@ -13,7 +13,8 @@ from decimal import Decimal
 from math import isinf
 from typing import Any
 
-from tailrace.model.logs.json_records import JsonRecords, Number, text_value
+from tailrace.model.base.json_scalars import Number
+from tailrace.model.logs.json_records import JsonRecords, text_value
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Path, Plain
 

@@ -23,10 +23,11 @@ from tailrace.infer.words import (
     snake,
     words,
 )
+from tailrace.model.base.json_scalars import Number
 from tailrace.model.base.names import RESERVED_KEYS
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts, struct_fields
-from tailrace.model.logs.json_records import Number, instant_of_number
+from tailrace.model.logs.json_records import instant_of_number
 from tailrace.model.logs.log import EARLIEST, LATEST, UNITS
 from tailrace.model.logs.shapes import Path, Plain, place_of
 

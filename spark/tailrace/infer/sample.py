@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 from tailrace.infer.columns import Given
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.json_limits import beyond
+from tailrace.model.base.json_scalars import Number
 from tailrace.model.logs import shapes
 from tailrace.model.logs.csv_options import RFC_4180, Csv
 from tailrace.model.logs.csv_records import CsvRecords
-from tailrace.model.logs.json_limits import beyond
-from tailrace.model.logs.json_records import AROUND, JsonRecords, Number
+from tailrace.model.logs.json_records import AROUND, JsonRecords
 from tailrace.model.logs.log import Log
 
 LONGEST = 2**20

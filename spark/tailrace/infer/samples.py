@@ -17,9 +17,10 @@ from tailrace.infer.typed_samples import read_typed
 from tailrace.ingest.compressed_text import AT_ONCE, Text, lines_of, open_text
 from tailrace.ingest.folders.file_names import ENDINGS, format_of, is_read
 from tailrace.ingest.json_values import json_texts
+from tailrace.model.base.json_scalars import Number
 from tailrace.model.logs.csv_options import Csv
 from tailrace.model.logs.csv_records import divide, is_blank, line_of
-from tailrace.model.logs.json_records import NO_FOLDER_VALUE, Number
+from tailrace.model.logs.json_records import NO_FOLDER_VALUE
 
 if TYPE_CHECKING:
     from tailrace.ingest.sources import Format

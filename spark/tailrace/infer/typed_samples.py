@@ -24,10 +24,10 @@ from tailrace.ingest.column_types import parquet_type
 from tailrace.ingest.column_values import AnyKind, Kind, ListKind, MapKind, RecordKind, UnionKind
 from tailrace.ingest.kind_texts import json_text
 from tailrace.ingest.parquet_reader import ParquetColumns
+from tailrace.model.base.json_scalars import Number
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.base.types import is_type, struct_type
 from tailrace.model.logs import shapes
-from tailrace.model.logs.json_records import Number
 from tailrace.model.logs.log import Log
 
 

@@ -22,13 +22,13 @@ from tailrace.ingest.column_types import column_type
 from tailrace.ingest.json_texts import json_texts, list_parts
 from tailrace.ingest.plain_columns import Mask
 from tailrace.ingest.plain_values import PlainValues, each_different, shortest_decimals, shortest_text
+from tailrace.model.base.json_limits import beyond, too_deep
+from tailrace.model.base.json_scalars import is_json
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_limits import beyond, too_deep
 from tailrace.model.logs.json_records import (
     Branch,
     JsonRecords,
     excerpt,
-    is_json,
     key_twice,
     too_many,
     value_of_number,

@@ -25,8 +25,8 @@ from tailrace.ingest.column_values import (
     UnionKind,
     Unreadable,
 )
+from tailrace.model.base.json_limits import beyond
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.json_records import DAY_MICROS
 from tailrace.model.logs.log import UNITS
 

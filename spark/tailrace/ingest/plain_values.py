@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
 from tailrace.ingest.plain_columns import Mask
+from tailrace.model.base.json_scalars import decimal_value
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, decimal_value, text_value
+from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, text_value
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import Plain
 

@@ -35,7 +35,7 @@ from tailrace.ingest.column_values import (
 from tailrace.ingest.kind_texts import NoJsonError, json_text
 from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
-from tailrace.model.logs.json_limits import beyond, too_deep
+from tailrace.model.base.json_limits import beyond, too_deep
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, excerpt, key_twice, too_many
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Field, Listed, Mapped, Path, Plain, Shape, type_of

@@ -98,6 +98,9 @@ def null(type: str) -> str:
     return f"CAST(NULL AS {type})"
 
 
+INSIDE = "tailrace_inside"
+"""The function of a JSON text, a place and a type, which each engine has by `engines.python.json_function`."""
+
 AGGREGATES = {
     Merge.ADD: "SUM({})",
     Merge.LEAST: "MIN({})",
@@ -318,6 +321,10 @@ class Sql:
 
     def field(self, a: Term, name: str) -> Term:
         return f"({a}).{quoted(name)}"
+
+    def inside(self, a: Term, place: str, target: str, type: str) -> Term:
+        text = f"{INSIDE}({a}, {self.literal(place, 'string')}, {self.literal(target, 'string')})"
+        return text if type == "string" else f"CAST({text} AS {type})"
 
     def has(self, a: Term, value: Term, field: str | None) -> Term:
         values = a if field is None else self.each_field(a, field)

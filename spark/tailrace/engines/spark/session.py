@@ -24,11 +24,14 @@ from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
 
+from tailrace.engines.duckdb.database.json_looks import looks
 from tailrace.engines.spark.class_archive import archive_of
 from tailrace.lake.catalog.backends import Sqlite, catalog_kind, endpoint, storage_properties
 from tailrace.lake.catalog.backends import jar_groups as lake_jars
 from tailrace.settings import Settings
+from tailrace.sql.terms import INSIDE
 from tailrace.toolchain import Java, ToolchainError, class_path, pinned_jars, quiet_home, require_java
 from tailrace.toolchain.process_folder import process_folder
 
@@ -260,7 +263,15 @@ def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
 def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for key, value in conf.items():
         session.conf.set(key, value)
+    session.udf.register(INSIDE, _inside())
     return session
+
+
+@cache
+def _inside() -> Any:
+    """Return the function that looks into JSON texts, for Spark's Python workers."""
+    made: Any = arrow_udf  # the types that pyspark declares for it leave out functions of arrays
+    return made(looks, "string")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from math import ceil, fmod, inf, isfinite, nan, sqrt
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
+from tailrace.model.base.json_places import value_inside
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import (
     WHOLE,
@@ -388,6 +389,13 @@ class Algebra(Protocol):
     def field(self, a: Term, name: str) -> Term:
         """Return a named field of a struct; the result is null if the struct is null."""
         return None if a is None else a[name]
+
+    def inside(self, a: Term, place: str, target: str, type: str) -> Term:
+        """Return the value at a place of a JSON text, read as the type `target`; the result has the type `type`.
+
+        The result is null if the text is null, and in all cases that `json_places` names.
+        """
+        return value_inside(a, place, target)
 
     def has(self, a: Term, value: Term, field: str | None) -> Term:
         """Return True if a list contains a value; with `field`, the values are in this field of the list's structs."""

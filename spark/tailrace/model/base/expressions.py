@@ -15,7 +15,7 @@ result that does not fit its type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import reduce
@@ -24,8 +24,17 @@ from operator import add, mul, sub
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import Condition, Contains, condition_faults, term_at
 from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.json_places import is_target, steps_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.base.types import MAX_PRECISION, column_of, decimal_parts, element_type, is_exact_number, type_at
+from tailrace.model.base.types import (
+    MAX_PRECISION,
+    column_of,
+    decimal_parts,
+    element_type,
+    is_exact_number,
+    stored_type,
+    type_at,
+)
 
 _BIGINT_DIGITS = 20
 """The number of decimal digits that `Arithmetic` reserves for an operand of type bigint."""
@@ -162,6 +171,13 @@ class Col(Expression):
     def bounds(self, types: Mapping[str, str]) -> Bounds:
         return _BOUNDS.get(type_at(types, self.name) or "", _BIGINT)
 
+    def at(self, place: str) -> Inside:
+        """Look into the column's JSON text: `Col("extra").at("user.tier").as_type("string")`.
+
+        `place` is a path of names, and `[0]` is an element of a list (`json_places`).
+        """
+        return Inside(self, place)
+
     def size(self) -> Expression:
         """Return the number of elements of the column's list, or of entries of its map.
 
@@ -219,6 +235,64 @@ class Size(Expression):
         if not faults and element_type(self.of.type(types)) is None:
             found = f"{self.of}: {self.of.type(types)}"
             yield Fault(f"{path}.of", found, "a column with a list or a map", "take another column")
+
+
+@dataclass(frozen=True)
+class Inside(Expression):
+    """A value inside a JSON text: the value at a place, as a value of the type `target` (`as_type`).
+
+    It is missing if it is not there or null, if it does not fit the type, or if the text is not JSON. The type `json`
+    returns any value as it is written.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> tier, types = Col("extra").at("user.tier").as_type("string"), {"extra": "string"}
+    >>> [tier.term(Scalars(), {"extra": text}, types) for text in ('{"user": {"tier": "gold"}}', "{}", None)]
+    ['gold', None, None]
+    """
+
+    of: Col
+    place: str
+    target: str | None = None
+
+    parts = ("of",)
+
+    def as_type(self, type: str) -> Inside:
+        """Return the value as a value of a plain type, or as `json`: the text of any value, as it is written."""
+        return replace(self, target=type)
+
+    def type(self, types: Mapping[str, str]) -> str:
+        found = stored_type(self.target or "json")
+        return _CALCULATED_AS.get(found, found)
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        assert self.target is not None, "faults are found before"
+        return o.inside(self.of.term(o, record, types), self.place, self.target, self.type(types))
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return o.missing(self.term(o, record, types))
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        return _BOUNDS.get(self.target or "", _BIGINT)
+
+    def __str__(self) -> str:
+        return f"{self.of}.at({self.place!r}).as_type({self.target!r})"
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        faults = list(self.of.faults(f"{path}.of", types))
+        yield from faults
+        if not faults and (found := self.of.type(types)) != "string":
+            expected = "a column of the type json, or of texts in JSON"
+            remedy = f'write Col("{self.of}.name") for a field of a struct, or take another column'
+            yield Fault(f"{path}.of", f"{self.of}: {found}", expected, remedy)
+        if not isinstance(self.place, str) or steps_of(self.place) is None:
+            remedy = "write a name with a dot, a bracket or another sign in backquotes: `a.b`.c"
+            yield Fault(f"{path}.place", self.place, "a place such as user.tier or items[0].price", remedy)
+        if self.target is None:
+            mend = f'write for example .at({self.place!r}).as_type("string")'
+            yield Fault(f"{path}.target", None, "the type of the value", mend)
+        elif not is_target(self.target):
+            types_ = "string, boolean, int, bigint, double, decimal(p,s), date, timestamp or json"
+            yield Fault(f"{path}.target", self.target, "the name of a plain type, or json", f"use {types_}")
 
 
 @dataclass(frozen=True)

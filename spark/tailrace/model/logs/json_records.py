@@ -10,17 +10,29 @@ from __future__ import annotations
 import base64
 import json
 import re
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined]
-from math import isinf
-from typing import Any, NoReturn, TypeAlias
+from decimal import Decimal
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+from tailrace.model.base.json_limits import beyond
+from tailrace.model.base.json_scalars import (
+    Number,
+    UnreadError,
+    day_of,
+    decimal_value,
+    half_a_pair,
+    instant_of,
+    number_value,
+    scan,
+    scanstring,
+    skip,
+    space,
+    time_of,
+)
 from tailrace.model.base.time import (
     BEGINNING,
     BEYOND,
@@ -33,9 +45,8 @@ from tailrace.model.base.time import (
     moment,
 )
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.log import UNITS, Log, too_large
-from tailrace.model.logs.shapes import AS_TEXT, ROUNDINGS, Field, Listed, Mapped, Plain, Shape, Struct
+from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
 
 NO_VALUE = "there is no value"
 NO_OBJECT = "not one JSON object"
@@ -61,18 +72,8 @@ since 1970, and a map is the list of its entries, sorted by key.
 """
 
 
-class Number(str):
-    """A number in a JSON text, with its digits as they are written."""
-
-    __slots__ = ()
-
-
 class MisfitError(Exception):
     """The error for a value that does not have its declared type. The message is the reason for users."""
-
-
-class _UnreadError(ValueError):
-    """The error for a text that is not one JSON object."""
 
 
 @dataclass
@@ -142,7 +143,7 @@ class JsonRecords:
                 return NO_OBJECT
         except (ValueError, IndexError, RecursionError):
             return NO_OBJECT
-        if "\\u" in text and _LONE.search(text):
+        if half_a_pair(text):
             return HALF_A_PAIR
         if (reason := reading.reason(self._order)) is not None:
             return reason
@@ -222,7 +223,7 @@ class JsonRecords:
             end = -1
         if end != len(text):
             raise MisfitError(f"{name} = {excerpt(text)} is not JSON")
-        if "\\u" in text and _LONE.search(text):
+        if half_a_pair(text):
             raise MisfitError(f"{name} has {HALF_A_PAIR}")
         if (reason := reading.reason(self._order)) is not None:
             raise MisfitError(reason)
@@ -297,7 +298,7 @@ class _Reading:
 
     def _undeclared(self, name: str, at: int, path: str, more: list[str] | None) -> int:
         """Skip a member of an object, or add its text to the undeclared members `more`, if these are kept."""
-        end = _skip(self.text, at)
+        end = skip(self.text, at)
         if not path and name in self.records.skipped:
             return end
         if more is not None:
@@ -312,7 +313,7 @@ class _Reading:
             return at + 4
         if self.text[at] == "{":
             return self.branch(child, at + 1, into, f"{path}.", base)
-        end = _skip(self.text, at)
+        end = skip(self.text, at)
         fault = f"{path} = {excerpt(self.text[at:end])} is not an object"
         if into is not self.values:
             raise MisfitError(fault)
@@ -327,7 +328,7 @@ class _Reading:
             into[child.name], end = self.value(child.shape, at, child.name)
         except MisfitError as error:
             self.misfits.setdefault(child.name, str(error))
-            end = _skip(self.text, at)
+            end = skip(self.text, at)
         return end
 
     def value(self, shape: Shape, at: int, path: str) -> tuple[Any, int]:
@@ -337,13 +338,13 @@ class _Reading:
             return None, at + 4
         if isinstance(shape, Plain):
             if shape.type == "json":
-                end = _skip(text, at)
+                end = skip(text, at)
                 return text[at:end], end
-            value, end = _scan(text, at)
+            value, end = scan(text, at)
             return plain_value(self.records, shape, value, path, text[at:end]), end
         opening = "[" if isinstance(shape, Listed) else "{"
         if text[at] != opening:
-            end = _skip(text, at)
+            end = skip(text, at)
             kind = {Listed: "a list", Mapped: "a map", Struct: "an object"}[type(shape)]
             raise MisfitError(f"{path} = {excerpt(text[at:end])} is not {kind}")
         if isinstance(shape, Struct):
@@ -353,7 +354,7 @@ class _Reading:
 
     def _listed(self, shape: Listed, at: int, path: str) -> tuple[list[Any], int]:
         text, made = self.text, list[Any]()
-        at = _space(text, at)
+        at = space(text, at)
         if text[at] == "]":
             return made, at + 1
         while True:
@@ -361,12 +362,12 @@ class _Reading:
             made.append(value)
             if len(made) > self.log.elements:
                 raise MisfitError(too_many(path, self.log.elements))
-            at = _space(text, at)
+            at = space(text, at)
             if text[at] == "]":
                 return made, at + 1
             if text[at] != ",":
-                raise _UnreadError
-            at = _space(text, at + 1)
+                raise UnreadError
+            at = space(text, at + 1)
 
     def _mapped(self, shape: Mapped, at: int, path: str) -> tuple[list[Any], int]:
         made = dict[str, Any]()
@@ -385,25 +386,25 @@ class _Reading:
         end, `_end` is the position after the object.
         """
         text = self.text
-        at = _space(text, at)
+        at = space(text, at)
         if text[at] == "}":
             self._end = at + 1
             return
         while True:
             if text[at] != '"':
-                raise _UnreadError
+                raise UnreadError
             name, at = scanstring(text, at + 1, True)
-            at = _space(text, at)
+            at = space(text, at)
             if text[at] != ":":
-                raise _UnreadError
-            yield name, _space(text, at + 1)
-            at = _space(text, self._end)
+                raise UnreadError
+            yield name, space(text, at + 1)
+            at = space(text, self._end)
             if text[at] == "}":
                 self._end = at + 1
                 return
             if text[at] != ",":
-                raise _UnreadError
-            at = _space(text, at + 1)
+                raise UnreadError
+            at = space(text, at + 1)
 
 
 def too_many(path: str, most: int) -> str:
@@ -421,7 +422,8 @@ def plain_value(records: JsonRecords, shape: Plain, value: Any, path: str, writt
     type = shape.type
     try:
         if isinstance(value, Number):
-            return value_of_number(value, shape) if shape.form in _PER_UNIT else _number(value, shape)
+            whole = shape.form in _PER_UNIT
+            return value_of_number(value, shape) if whole else number_value(value, shape.type, shape.rounding)
         if isinstance(value, str):
             return text_value(records, shape, value)
         if type == "boolean" and isinstance(value, bool):
@@ -472,54 +474,15 @@ def text_value(records: JsonRecords, shape: Plain, text: str) -> Any:
         case "string":
             return text
         case "timestamp":
-            return records.micros(datetime.strptime(text, shape.form)) if shape.form else _instant(records, text)
+            of_local = None if records.in_utc else records.of_local
+            return records.micros(datetime.strptime(text, shape.form)) if shape.form else instant_of(text, of_local)
         case "date":
-            return datetime.strptime(text, shape.form).toordinal() - _FIRST.toordinal() if shape.form else _day(text)
+            return (datetime.strptime(text, shape.form) - _NAIVE).days if shape.form else day_of(text)
         case "time":
-            return _clock(datetime.strptime(text, shape.form)) if shape.form else _time(text)
+            return _clock(datetime.strptime(text, shape.form)) if shape.form else time_of(text)
         case "binary":
             return base64.b64decode(text, validate=True)
     raise ValueError
-
-
-def _number(digits: Number, shape: Plain) -> Any:
-    """Convert a number to a column type. Raises an error if the number does not fit."""
-    type = shape.type
-    parts = decimal_parts(type)
-    if parts is not None:
-        return decimal_value(digits, *parts, shape.rounding)
-    if type in _WHOLE_TYPES:
-        number = int(digits)
-        if number not in _WHOLE_TYPES[type]:
-            raise ValueError
-        return number
-    if type not in ("double", "float"):
-        raise ValueError
-    made = float(digits)
-    lost = isinf(made) or (made == 0 and _DIGIT.search(digits.lower().partition("e")[0]) is not None)
-    if lost or (abs(made) >= 2**53 and _is_whole(digits) and abs(int(digits)) > 2**53):
-        raise ValueError
-    return made if type == "double" else struct.unpack("<f", struct.pack("<f", made))[0]
-
-
-def decimal_value(digits: str, precision: int, scale: int, rounding: str | None = None) -> Decimal:
-    """Convert a number to a decimal of a type. Without `rounding`, an error is raised if digits would be lost."""
-    number = Decimal(digits)
-    if rounding is not None and number.adjusted() < precision:
-        number = number.quantize(Decimal(1).scaleb(-scale), ROUNDINGS[rounding], _ROUNDED)
-    _, figures, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    if not number:
-        return Decimal(0).scaleb(-scale)
-    if number.adjusted() >= precision - scale:
-        raise ValueError
-    cut = -exponent - scale
-    if cut > 0:
-        if cut > len(figures) or any(figures[-cut:]):
-            raise ValueError
-        figures, exponent = figures[:-cut], -scale
-    sign = 1 if number.is_signed() else 0
-    return Decimal((sign, figures + (0,) * (exponent + scale), -scale))
 
 
 def value_of_number(digits: str, shape: Plain) -> int | str:
@@ -538,60 +501,6 @@ def instant_of_number(digits: str, shape: Plain) -> int:
     if not -(2**63) <= micros < 2**63:
         raise ValueError
     return micros
-
-
-def _instant(records: JsonRecords, text: str) -> int:
-    """Parse an instant in ISO 8601: a day or a time of a day, with or without an offset."""
-    found = _INSTANT.fullmatch(text)
-    if found is None:
-        raise ValueError
-    year, month, day, hour, minute, second, fraction, offset = found.groups()
-    local = _days(int(year), int(month), int(day)) * 86_400
-    local += _seconds(hour, minute, second)
-    micros = local * 10**6 + int((fraction or "0").ljust(6, "0")[:6])
-    if offset is None and not records.in_utc and 0 < int(year) <= 9999:
-        return records.micros(_NAIVE + timedelta(microseconds=micros))
-    return micros - _offset(offset)
-
-
-def _seconds(hour: str | None, minute: str | None, second: str | None) -> int:
-    clock = [int(one or 0) for one in (hour, minute, second)]
-    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
-        raise ValueError
-    return clock[0] * 3600 + clock[1] * 60 + clock[2]
-
-
-def _offset(text: str | None) -> int:
-    """Return an offset from UTC in microseconds."""
-    if text is None or text in "Zz":
-        return 0
-    digits = text[1:].replace(":", "").ljust(6, "0")
-    hours, minutes, seconds = int(digits[:2]), int(digits[2:4]), int(digits[4:6])
-    if hours > 18 or minutes > 59 or seconds > 59:
-        raise ValueError
-    return (-1 if text[0] == "-" else 1) * (hours * 3600 + minutes * 60 + seconds) * 10**6
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a day; the years 0 to 9999 are valid."""
-    # The year 0 has the calendar of the year 400, which is 146,097 days later.
-    return (date(year or 400, month, day) - _FIRST).days - (0 if year else 146_097)
-
-
-def _day(text: str) -> int:
-    found = _DATE.fullmatch(text)
-    if found is None:
-        raise ValueError
-    return _days(*map(int, found.groups()))
-
-
-def _time(text: str) -> str:
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise ValueError
-    hour, minute, second, fraction = found.groups()
-    _seconds(hour, minute, second)
-    return f"{hour}:{minute}:{second or '00'}.{(fraction or '').ljust(6, '0')[:6]}"
 
 
 def _clock(at: datetime) -> str:
@@ -708,19 +617,6 @@ def as_values(shape: Shape, value: Any) -> Any:
     return [{"key": one["key"], "value": as_values(shape.value, one["value"])} for one in value]
 
 
-def is_json(text: str) -> bool:
-    """Return True if a text is one JSON value, with no more levels of lists and objects than any record may have.
-
-    >>> is_json(' {"a": [1.10]} '), is_json("{'a': 1}"), is_json("1 2"), is_json("NaN")
-    (True, False, False, False)
-    """
-    whole = text.strip(" \t\r\n")
-    try:
-        return beyond(whole) is None and not _LONE.search(whole) and _skip(whole, 0) == len(whole)
-    except (ValueError, IndexError, RecursionError):
-        return False
-
-
 def excerpt(written: str) -> str:
     """Return the beginning of a JSON value for a reason, without white space between the parts of the value."""
     return _BETWEEN.sub(lambda found: found[1] or "", written[:10_000])[:100]
@@ -758,25 +654,6 @@ def _first(branch: Branch) -> str:
     return _first(child) if isinstance(child, Branch) else child.name
 
 
-def _constant(name: str) -> NoReturn:
-    raise _UnreadError(name)
-
-
-_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant)
-_scan = _DECODER.raw_decode
-
-
-def _skip(text: str, at: int) -> int:
-    return _scan(text, at)[1]
-
-
-def _space(text: str, at: int) -> int:
-    """Return the position of the next character that is not white space."""
-    while text[at] in " \t\r\n":
-        at += 1
-    return at
-
-
 def _is_one_object(text: str) -> bool:
     """Return True if a text that exceeds a limit might still be one object: its brackets match."""
     rest = _STRING.sub("", text)
@@ -790,20 +667,8 @@ def _is_one_object(text: str) -> bool:
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BETWEEN = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
-_DIGIT = re.compile("[1-9]")
-_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rf"(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
-_OFFSET = r"[Zz]|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?"
-_INSTANT = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    rf"(?:[Tt ]([0-9]{{2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:[.,]([0-9]+))?)?(?: ?({_OFFSET}))?)?"
-)
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
-_ROUNDED = Context(prec=80)
 _NAIVE, _FIRST, _MICROSECOND = datetime(1970, 1, 1), date(1970, 1, 1), timedelta(microseconds=1)
-_WHOLE_TYPES = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 _PER_UNIT = {unit: Decimal(times) / parts for unit, (times, parts) in UNITS.items()}
 
 
@@ -812,7 +677,3 @@ _CELL_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)
 
 _FOLDERS = 1_000
 """The number of files whose folders' values are remembered."""
-
-
-def _is_whole(digits: str) -> bool:
-    return digits.lstrip("-").isdigit()

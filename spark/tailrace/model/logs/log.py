@@ -17,13 +17,14 @@ from typing import Any, ClassVar, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tailrace.model.base.errors import Fault, raise_faults, unknown_column
+from tailrace.model.base.json_limits import DEPTH
+from tailrace.model.base.json_scalars import ROUNDINGS
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import decimal_parts, innermost_type, is_plain, stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
-from tailrace.model.logs.json_limits import DEPTH
-from tailrace.model.logs.shapes import ROUNDINGS, Field, fields_of, paths_of, place_of
+from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS: Mapping[str, tuple[int, int]] = MappingProxyType(

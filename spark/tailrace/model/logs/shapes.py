@@ -81,9 +81,6 @@ def place_of(text: object) -> Path | None:
     return tuple(step[1:-1].replace("``", "`") if step.startswith("`") else step for step in _STEP.findall(text))
 
 
-ROUNDINGS = {"half_even": "ROUND_HALF_EVEN", "half_up": "ROUND_HALF_UP", "down": "ROUND_DOWN"}
-"""The ways to round decimals (`Log.rounding`), with their names in the module `decimal`."""
-
 Forms: TypeAlias = Callable[[str, str], "str | None"]
 """A function from the path of a field, such as `items.price`, and its declared type to the form of its values."""
 

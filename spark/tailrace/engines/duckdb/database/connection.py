@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from duckdb.func import PythonUDFType
 
 from tailrace.engines.choose import in_bytes
+from tailrace.engines.duckdb.database.json_looks import add_looks
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 from tailrace.toolchain.process_folder import process_folder
@@ -95,6 +96,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute(_MACROS)
     connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
+    add_looks(connection)
     return connection
 
 

@@ -20,6 +20,7 @@ in meaning between the two dialects:
 | `SUM` of longs is a long: their halves are summed (`sql.terms.whole_total`) | `SUM` has 128 bits | one `SUM` |
 | `CAST` truncates a double to a bigint, so queries call `RINT` | it rounds half to even | `CAST` without `RINT` |
 | `PMOD`, `RINT`, `TIMESTAMP_MICROS`, `CRC32`, … | no such functions | macros, a function (`connection`) |
+| a look into a JSON text is a function in Python | the same function, slow | macros, for most texts (`json_looks`) |
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from tailrace.engines.duckdb.database.json_looks import look
 from tailrace.engines.duckdb.database.ordering import extreme, outer, sort_list
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts
-from tailrace.sql.terms import Query
+from tailrace.sql.terms import INSIDE, Query
 
 NARROW = 18
 """The maximum number of digits with which DuckDB computes decimals in 64 bits. If the result of an operation on two
@@ -190,9 +192,11 @@ def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
     return written
 
 
-def _anonymous(node: exp.Expression) -> exp.Expression:
+def _anonymous(node: exp.Anonymous) -> exp.Expression:
     if str(node.this).upper() == "OCTET_LENGTH":
         return exp.Anonymous(this="strlen", expressions=node.expressions)
+    if node.this == INSIDE:
+        return look(node)
     return node
 
 
