@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
@@ -26,6 +27,7 @@ from tailrace import (
     Count,
     Derive,
     Distinct,
+    Each,
     Field,
     First,
     Fixed,
@@ -42,20 +44,24 @@ from tailrace import (
     Variance,
     minutes,
 )
-from tailrace.backfill.backfill import backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.fold.fold_group import FoldGroup, landed_logs
+from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.stored_meaning import narrower
+from tailrace.lake.catalog.stored_meaning import former_definition
 from tailrace.lake.change import migration
 from tailrace.lake.change.migration import evolve, fit_log
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.fingerprint import Change
 from tailrace.model.definition.wider_types import with_types
 from tailrace.model.step.reference import fold_stages
 from tailrace.model.step.step import WindowsState
+from tailrace.plan.definition_changes import plan_change
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
@@ -262,10 +268,96 @@ def test_V6_every_kind_goes_on_over_wider_types_whatever_was_killed(
     for one in {stage.name: stage for last in wide for stage in chain(last)}.values():
         assert grown.rows(one.name) == fresh.rows(one.name), one.name
         assert grown.lake.head(f"{one.name}__ledger").number("generation") == 1
-        assert narrower(grown.lake, one) is None
+        assert former_definition(grown.lake, one) is None
     later, *_, pairs, _ = wide
     found = audit(grown.lake, later)
     assert found.ok, [check for check in found.checks if not check.ok]
     for last in (later, pairs):
         corrected = backfill_stages(grown.lake, last, BEGINNING, spark=False)
         assert not [run for _, runs in corrected for run in runs if run.changed]
+
+
+# --------------------------------------------------------------------------------------------- columns with other names
+
+SALES = Log(
+    name="sales",
+    columns={"at": "timestamp", "city": "string", "price": "int", "fee": "int", "user": "struct<age:int>"},
+    event_time="at",
+    required=("price",),
+)
+SOLD = replace(
+    SALES,
+    columns={"when": "timestamp", "city": "string", "amount": "bigint", "fee": "int", "buyer": "struct<age:int>"},
+    event_time="when",
+    required=("amount",),
+)
+FORMER = {"when": "at", "amount": "price", "buyer": "user"}
+
+
+def sums(log: Log, amount: str, buyer: str, **more: Any) -> Pipeline:
+    own: dict[str, Any] = {
+        "key": "city", "where": Fixed(minutes(10)), "how": RETRACTING, "keep": Match(amount, ">", 0),
+        "each": Derive({"gain": Col(amount) - Col("fee")}),
+        "what": {
+            "n": Count(), "sum": Sum(amount), "gains": Sum("gain"), "best": TopK("fee", 1, by=(amount,)),
+            "oldest": Max("age"), "first": First(amount),
+        },
+        "when": AfterWatermark(late=AfterCount(1)), "allowed_lateness": minutes(20),
+    } | more  # fmt: skip
+    own["each"] = (own["each"], Derive({"age": Col(f"{buyer}.age")}))
+    return Pipeline(name="sums", log=log, **own)
+
+
+def sales(first: int, count: int, names: Mapping[str, str] = MappingProxyType({})) -> Epochs:
+    made: Epochs = []
+    for place in range(first, first + count):
+        at = BASE + minutes(7 * place)
+        each = [
+            {"at": at + minutes(n), "city": "ab"[n % 2], "price": n + place - 1, "fee": n, "user": {"age": 30 + n}}
+            for n in range(4)
+        ]
+        own = {former: now for now, former in names.items()}
+        renamed = [{own.get(name, name): value for name, value in one.items()} for one in each]
+        made.append((renamed, Clock(place, instant(at), instant(at))))
+    return made
+
+
+def test_V6_a_definition_goes_on_over_columns_that_were_renamed(tmp_path: Path) -> None:
+    before, now = sums(SALES, "price", "user"), sums(SOLD, "amount", "buyer")
+    grown, fresh = Folded(tmp_path / "grown", SALES), Folded(tmp_path / "fresh", SOLD)
+    grown.fold(sales(0, 2), before)
+    assert plan_change(grown.lake, now).change is Change.BREAKING, "the log's columns were not renamed"
+    with grown.lake.table("sales").update_schema() as update:
+        for column, former in FORMER.items():
+            update.rename_column(former, column)
+    evolve(grown.lake, now)
+    said = plan_change(grown.lake, now)
+    assert (said.change, said.differ) == (Change.NOTHING, None)
+    assert (said.renamed, said.wider) == (FORMER, {"amount": ("int", "bigint")})
+    grown.fold(sales(2, 2, FORMER), now)
+    fresh.fold([*sales(0, 2, FORMER), *sales(2, 2, FORMER)], now)
+    assert grown.rows("sums") == fresh.rows("sums")
+    assert grown.lake.head("sums__ledger").number("generation") == 1
+    assert not [run for run in backfill(grown.lake, now, BEGINNING) if run.changed]
+
+
+def test_V6_a_renamed_key_or_column_of_code_needs_a_new_generation(tmp_path: Path) -> None:
+    grown = Folded(tmp_path, SALES)
+    # Its code may look for the column by the former name.
+    code = Each(lambda record: {"gain": len(record)}, {"gain": "int"})
+
+    def each(log: Log, amount: str, buyer: str) -> tuple[Pipeline, Pipeline]:
+        coded = sums(log, amount, buyer, each=code)
+        return replace(sums(log, amount, buyer, key=amount), name="keyed"), replace(coded, name="coded")
+
+    grown.fold(sales(0, 1), *each(SALES, "price", "user"))
+    with grown.lake.table("sales").update_schema() as update:
+        for column, former in FORMER.items():
+            update.rename_column(former, column)
+    keyed, coded = each(replace(SOLD, columns={**SOLD.columns, "amount": "int"}), "amount", "buyer")
+    said = plan_change(grown.lake, keyed)
+    assert (said.change, said.differ) == (Change.BREAKING, "keyed__ledger would not have column price")
+    assert plan_change(grown.lake, coded).change is Change.BREAKING
+    for one in (keyed, coded):
+        with pytest.raises(OtherDefinitionError):
+            check_definition(grown.lake, one)

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
-from tailrace.lake.catalog.stored_meaning import MEANING, holds, narrower, stored_meaning, why_answers_differ
+from tailrace.lake.catalog.stored_meaning import MEANING, former_definition, holds, stored_meaning, why_answers_differ
 from tailrace.lake.change.generations import former_generations, generation_of, refusal_reason
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
@@ -77,8 +77,9 @@ class ChangePlan:
     does not exist. `refused` is the reason for which the definition cannot be applied; it is None if the definition can
     be applied. `readers` names the definitions that read the panes of this definition. `unused` lists the columns of
     the definition's log that the definition does not use: they may be added or changed without a new generation.
-    `wider` maps each used column of a log that got a wider type to a pair of types, if nothing else differs. Then
-    `differ` is the reason why the answers would not stay as they are, or None if the tables are widened in place.
+    If nothing differs but the used columns of a log, `wider` maps each column that got a wider type to a pair of types,
+    and `renamed` maps each column that was renamed to its former name. Then `differ` is the reason why the answers
+    would not stay as they are, or None if the definition goes on in its generation.
     """
 
     change: Change
@@ -91,6 +92,7 @@ class ChangePlan:
     readers: tuple[str, ...]
     unused: tuple[str, ...] = ()
     wider: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     differ: str | None = None
 
 
@@ -109,7 +111,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         # the tables.
         kind = Change.UNKNOWN
     parts = differing_parts(was, means) if was is not None and not same else {}
-    narrow = narrower(lake, pipeline)
+    former = former_definition(lake, pipeline)
     return ChangePlan(
         kind,
         parts,
@@ -120,24 +122,28 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         None if same else refusal_reason(lake, pipeline),
         tuple(readers(lake, pipeline)),
         tuple(unused_columns(lake, pipeline)),
-        wider_columns(narrow, pipeline),
-        None if narrow is None else why_answers_differ(narrow, pipeline),
+        *former_columns(former, pipeline),
+        None if former is None else why_answers_differ(former, pipeline),
     )
 
 
-def wider_columns(narrow: Pipeline | None, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """Map the columns that have a wider type in the logs of a pipeline than in `narrow` to both types.
+def former_columns(former: Pipeline | None, pipeline: Pipeline) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """Return the columns of logs that have wider types, with both types, and those that have other names than before.
 
-    The columns are those that the pipeline, or an earlier stage of it, uses.
+    The columns are those that the pipeline, or a definition that it reads, uses.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for before, now in zip(chain(narrow), chain(pipeline), strict=True) if narrow is not None else ():
+    wider: dict[str, tuple[str, str]] = {}
+    renamed: dict[str, str] = {}
+    for before, now in zip(chain(former), chain(pipeline), strict=True) if former is not None else ():
         for log, own in zip(before.log.parts, now.log.parts, strict=True):
             if own.landed:
                 used = now.used | {own.event_time}
-                types = ((name, log.columns[name], type) for name, type in own.columns.items() if name in used)
-                found |= {name: (narrow_type, type) for name, narrow_type, type in types if narrow_type != type}
-    return found
+                # The copy of before has the columns in the same order.
+                for (name, type), (was, narrow) in zip(own.columns.items(), log.columns.items(), strict=True):
+                    if name in used:
+                        wider |= {name: (narrow, type)} if narrow != type else {}
+                        renamed |= {name: was} if was != name else {}
+    return wider, renamed
 
 
 def unused_columns(lake: Lake, pipeline: Pipeline) -> list[str]:
@@ -198,10 +204,12 @@ def _totals(log: Table) -> dict[int, int]:
 def _bounds(table: Table, column: str) -> list[int]:
     """List the lower and upper bounds of a column from the statistics of a table's data files.
 
-    The list is empty if no file has statistics for the column.
+    The list is empty if the table has no such column, or if no file has statistics for it.
     """
     live = match_names(table, [column], table.schema().column_names)[column]
-    field = table.schema().find_field(live or column)
+    if live is None:
+        return []
+    field = table.schema().find_field(live)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
     return [
         int(from_bytes(type, bounds[field.field_id]))

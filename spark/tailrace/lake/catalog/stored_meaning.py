@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
 
 from pyiceberg.table import Table
@@ -24,6 +24,7 @@ from tailrace.model.definition.chain import D, chain
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import Parts, decode_meaning, encode_meaning, means_the_same, outputs
 from tailrace.model.definition.pipeline import UNANSWERED
+from tailrace.model.definition.renamed_columns import Names, with_names
 from tailrace.model.definition.wider_types import Types, code_with_types, with_types
 from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import Log
@@ -40,8 +41,11 @@ READS = "tailrace.reads"
 KNOWN = "tailrace.known"
 """The name of the table property with a fingerprint in the ledger's commits that stands for the stored meaning."""
 
+_Former = tuple[dict[str, str], dict[str, str]]
+"""The former names of a log's columns by their present names, and former types by former names."""
+
 _CHOICES = 200
-"""The maximum number of combinations of former types of several logs that are compared with a stored meaning."""
+"""The maximum number of combinations of former columns of several logs that are compared with a stored meaning."""
 
 _TRIES = 20
 """The maximum number of attempts to store a meaning while other commits to the ledger interfere."""
@@ -59,48 +63,55 @@ def holds(lake: Lake, definition: Definition) -> bool:
     Earlier versions stored a meaning with all columns of the log. Such a meaning is still the same if the definition's
     own columns are among these columns, with the same types. The meaning of a map or a join is also still the same if
     it passes on more columns of its logs, which have no values in the records so far. And any definition means the same
-    if its columns have wider types, and its answers stay as they are.
+    if its log's columns have wider types or other names, and its answers stay as they are.
     """
-    if _holds_types(lake, definition):
+    if _holds_as_it_is(lake, definition):
         return True
-    narrow = narrower(lake, definition)
-    return narrow is not None and why_answers_differ(narrow, definition) is None
+    former = former_definition(lake, definition)
+    return former is not None and why_answers_differ(former, definition) is None
 
 
-def narrower(lake: Lake, definition: D) -> D | None:
-    """Return the definition with the narrower types with which a lake holds it.
+def former_definition(lake: Lake, definition: D) -> D | None:
+    """Return the definition as the lake holds it, over a log whose columns had narrower types or other names.
 
-    Returns None if the lake holds the definition with its own types, or with another meaning.
+    Returns None if the lake holds the definition as it is, or with another meaning.
     """
-    if not lake.has(ledger_name(definition.name)) or _holds_types(lake, definition):
+    if not lake.has(ledger_name(definition.name)) or _holds_as_it_is(lake, definition):
         return None
-    for types in _former_types(lake, definition):
+    for names, types in _former_columns(lake, definition):
+        renamed = with_names(definition, names) if any(names.values()) else definition
+        if renamed is None:
+            continue
         try:
-            narrow = with_types(definition, types)
+            former = with_types(renamed, types)
         except DefinitionError:
             # The logs of a union had a column with different types.
             continue
-        if _holds_types(lake, narrow):
-            return narrow
+        if _holds_as_it_is(lake, former):
+            return former
     return None
 
 
-def why_answers_differ(narrow: Definition, wide: Definition) -> str | None:
-    """Return the reason why wider types of columns need a new generation, or None if the answers stay as they are.
+def why_answers_differ(former: Definition, definition: Definition) -> str | None:
+    """Return the reason why a log's columns with wider types or other names need a new generation.
+
+    `former` is the definition with the columns of before. Returns None if the answers stay as they are.
 
     The answers stay if the tables keep all their values when their columns get the types that follow (`types.widens`).
     A total may need columns in addition, for its upper digits.
     """
-    for code in code_with_types(wide):
+    for code in code_with_types(definition):
         return f"{code} may see the types of columns"
-    before, now = tables_of(narrow), tables_of(wide)
+    before, now = tables_of(former), tables_of(definition)
     if now.registry is not None:
         return "the ids that it claims have other types"
     pairs = [(before.ledger, now.ledger)]
     pairs += [(before.answers, now.answers)] if before.answers is not None and now.answers is not None else []
     for was, own in pairs:
         for name, type in was.types.items():
-            if (other := own.types.get(name)) is None or not _fits(name, type, other):
+            if (other := own.types.get(name)) is None:
+                return f"{own.table} would not have column {name}"
+            if not _fits(name, type, other):
                 return f"column {name} of {own.table} would have type {other}, and it has {type}"
         if added := own.types.keys() - was.types.keys() - {UNANSWERED}:
             return f"{own.table} would have another column, {min(added)}"
@@ -119,37 +130,43 @@ def _fits(name: str, narrow: str, wide: str) -> bool:
     return all(field in now and widens(type, now[field]) for field, type in before.items())
 
 
-def _former_types(lake: Lake, definition: Definition) -> Iterator[Types]:
-    """Yield the narrower types that the columns of a definition's logs may have had, the latest first.
+def _former_columns(lake: Lake, definition: Definition) -> Iterator[tuple[Names, Types]]:
+    """Yield the names and narrower types that the columns of a definition's logs may have had, the latest first.
 
-    Such types are in the stored meaning of a definition that reads a log, and in the schemas that the log has had.
+    They are in the schemas that the log has had. The stored meaning of a definition that reads a log has types, too.
+    Types are by the former names of their columns.
     """
     logs = {log.name: log for log in definition.sources}
-    tries: dict[str, list[dict[str, str]]] = {name: [] for name in logs}
+    tries: dict[str, list[_Former]] = {name: [({}, {})] for name in logs}
     for stage in reversed(chain(definition)):
         if stage.log.landed and lake.has(ledger := ledger_name(stage.name)):
             columns = dict((stored_meaning(lake.table(ledger)) or {}).get("columns", ()))
-            tries[stage.log.name].append(columns)
-    for name in logs:
-        if lake.has(name):
-            schemas = sorted(lake.table(name).schemas().values(), key=lambda schema: -schema.schema_id)
-            present = {field.field_id: field.name for field in lake.table(name).schema().fields}
-            for schema in schemas:
-                fields = [field for field in schema.fields if field.field_id in present]
-                tries[name].append({present[one.field_id]: type_name(one.field_type) for one in fields})
-    narrow: dict[str, list[dict[str, str]]] = {}
+            tries[stage.log.name].append(({}, _narrower_types(stage.log, {}, columns)))
     for name, log in logs.items():
-        narrow[name] = [{}]
-        for types in tries[name]:
-            own = {c: t for c, t in types.items() if t != log.columns.get(c, t) and widens(t, log.columns[c])}
-            if own not in narrow[name]:
-                narrow[name].append(own)
-    for choice in islice(product(*narrow.values()), _CHOICES):
-        if any(choice):
-            yield dict(zip(narrow, choice, strict=True))
+        table = lake.find(name)
+        schemas = () if table is None else sorted(table.schemas().values(), key=lambda schema: -schema.schema_id)
+        present = {} if table is None else {field.field_id: field.name for field in table.schema().fields}
+        for schema in schemas:
+            fields = [(present[field.field_id], field) for field in schema.fields if field.field_id in present]
+            names = {now: field.name for now, field in fields if now != field.name and now in log.columns}
+            types = {field.name: type_name(field.field_type) for _, field in fields}
+            if {*names.values()} & (log.columns.keys() - names.keys()):
+                # Another column has the former name by now.
+                continue
+            tries[name].append((names, _narrower_types(log, names, types)))
+    choices = ([one for place, one in enumerate(own) if one not in own[:place]] for own in tries.values())
+    for choice in islice(product(*choices), _CHOICES):
+        if any(names or types for names, types in choice):
+            yield tuple(dict(zip(tries, own, strict=True)) for own in zip(*choice, strict=True))  # type: ignore[misc]
 
 
-def _holds_types(lake: Lake, definition: Definition) -> bool:
+def _narrower_types(log: Log, names: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the former types of columns that are narrower than the types that a log declares."""
+    now = {names.get(name, name): type for name, type in log.columns.items()}
+    return {name: type for name, type in types.items() if type != now.get(name, type) and widens(type, now[name])}
+
+
+def _holds_as_it_is(lake: Lake, definition: Definition) -> bool:
     """Return True if the lake holds the meaning of a definition with the definition's own types (see `holds`)."""
     name = ledger_name(definition.name)
     if not lake.has(name):

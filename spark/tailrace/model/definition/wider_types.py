@@ -38,20 +38,29 @@ def with_types(definition: D, types: Types) -> D:
     return reading(definition, lambda log: _log_with(log, types, made))
 
 
+def reading_outputs(log: Log, made: Mapping[str, Definition]) -> Log:
+    """Return a log with the output of other definitions: of those in `made`, which has definitions by their names."""
+    if isinstance(log, Union):
+        return replace(log, of={member: reading_outputs(part, made) for member, part in log.members.items()})
+    if not isinstance(log, Panes | Productions):
+        return log
+    changed, of = copied(log), made[log.of.name]
+    given: Log = of.panes if isinstance(of, Pipeline) else of.produced  # type: ignore[attr-defined]
+    object.__setattr__(changed, "of", of)
+    object.__setattr__(changed, "columns", given.columns)
+    return changed
+
+
 def _log_with(log: Log, types: Types, made: Mapping[str, Definition]) -> Log:
     if isinstance(log, Union):
         return replace(log, of={member: _log_with(part, types, made) for member, part in log.members.items()})
     if isinstance(log, Arrivals):
         return replace(log, of=_log_with(log.of, types, made))
-    changed = copied(log)
     if isinstance(log, Panes | Productions):
-        of = made[log.of.name]
-        given: Log = of.panes if isinstance(of, Pipeline) else of.produced  # type: ignore[attr-defined]
-        object.__setattr__(changed, "of", of)
-        object.__setattr__(changed, "columns", given.columns)
-    else:
-        own = {name: type for name, type in types.get(log.name, {}).items() if log.columns.get(name, type) != type}
-        object.__setattr__(changed, "columns", Columns({**log.declared, **own}))
+        return reading_outputs(log, made)
+    changed = copied(log)
+    own = {name: type for name, type in types.get(log.name, {}).items() if log.columns.get(name, type) != type}
+    object.__setattr__(changed, "columns", Columns({**log.declared, **own}))
     return changed
 
 

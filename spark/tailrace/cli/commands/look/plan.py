@@ -56,7 +56,7 @@ def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
         "estimate": cost,
         **fields(compared, "refused", "readers", "unused"),
         "wider": {name: {"was": was, "is": now} for name, (was, now) in compared.wider.items()},
-        "differ": compared.differ,
+        **fields(compared, "renamed", "differ"),
     }
 
 
@@ -83,6 +83,9 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
         names = ", ".join(f"{name} ({was} to {now})" for name, (was, now) in compared.wider.items())
         effect = "the answers stay; tailrace tables apply, or the next stream, widens the tables in place"
         rows.append(("wider", f"{names}: {effect if compared.differ is None else compared.differ}"))
+    if compared.renamed:
+        names = ", ".join(f"{name} (it was {was})" for name, was in compared.renamed.items())
+        rows.append(("renamed", f"{names}: {'the answers stay' if compared.differ is None else compared.differ}"))
     if compared.unused:
         names = ", ".join(compared.unused)
         rows.append(("does not use", f"{names} of log {pipeline.log.name}: a change of these columns changes nothing"))
