@@ -19,7 +19,7 @@ from tailrace.cli import main
 from tailrace.cli.commands.look import status
 from tailrace.cli.runtime.command_list import COMMANDS, load_command
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, UsageError, status_of
-from tailrace.ingest.landing import NOTHING
+from tailrace.ingest.row_landing import NOTHING
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tailrace.fold.fold import EpochResult
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Outcome, Publication, RunRecorded
 from tailrace.lake.catalog.run import Run

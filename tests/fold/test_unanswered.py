@@ -19,7 +19,7 @@ from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.pipeline_fold import PipelineFold
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.status import status
 from tailrace.model.base.clock import Clock

@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, days, hours, minutes
-from tailrace.ingest.landing import LandedCounts, Landing
+from tailrace.ingest.landing import Landing
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.status import log_status

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import Count, Fixed, Log, Pipeline, minutes
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings

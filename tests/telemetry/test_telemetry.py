@@ -16,7 +16,7 @@ import pytest
 from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.usage import ExitStatus, status_of
 from tailrace.fold.fold import EpochResult
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files, Kafka
 from tailrace.lake.catalog.events import AnswersAdvanced, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake

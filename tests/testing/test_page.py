@@ -17,10 +17,11 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_shops_tests_on_the_page_pass(pytester: pytest.Pytester) -> None:
     (ini,) = blocks("toml")
     pytester.makefile(".toml", pyproject=ini.replace('"pipelines"', f'"{ROOT / "pipelines"}"'))
     pytester.makepyfile(test_shop="\n\n".join(blocks("python")))
     # In a process of its own: this one would forget DuckDB, which cannot be imported twice.
     done = pytester.runpytest_subprocess("-p", "tailrace.testing.plugin", "-p", "no:cacheprovider")
-    done.assert_outcomes(passed=8)
+    done.assert_outcomes(passed=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +118,30 @@ def test_folds_need_neither_duckdb_nor_hypothesis_nor_pytest_nor_pyarrow() -> No
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+STREAMED = """
+import sys
+from tailrace import minutes
+from %RIDES import HOURLY, ride
+
+
+def test_streams(lake, stream, backfill, clock):
+    clock.set("2026-03-01T12:00")
+    stream(HOURLY, [ride("09:10"), ride("10:30", 5)])
+    clock.advance(minutes(5))
+    stream(HOURLY, [ride("09:20", 7)])
+    lake.answers(HOURLY).check("cents \\n 1")
+    assert backfill(HOURLY, "2026-03-01T09:00", "2026-03-01T10:00").changed == 1
+    lake.answers(HOURLY).check("cents \\n 8")
+    lake.check(HOURLY)
+    assert str(clock.now) == "2026-03-01 12:05:00+00:00"
+    assert not {"pyspark", "py4j"} & {*sys.modules}
+"""
+
+
+@pytest.mark.slow
+def test_the_fixtures_stream_and_backfill_without_spark(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(rides=Path(rides.__file__).read_text(), test_streams=STREAMED.replace("%RIDES", "rides"))
+    done = pytester.runpytest_subprocess("-p", plugin.__name__, "-p", "no:cacheprovider")
+    done.assert_outcomes(passed=1)

@@ -20,10 +20,10 @@ from tailrace.engines.spark.bundles import FiledRecords
 from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.workers.python_tasks import call_results, files_in_parts
 from tailrace.engines.spark.workers.worker_queries import LogFiles
-from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandedPart, LandingTask
 from tailrace.ingest.partitions import merge_seen
 from tailrace.ingest.plain_columns import schema_of as records_schema
+from tailrace.ingest.row_landing import LandedFiles
 from tailrace.ingest.sources import Files, SizeLookup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import declared_types

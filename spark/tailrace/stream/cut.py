@@ -21,7 +21,8 @@ from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.folders.folder_changes import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
-from tailrace.ingest.landing import LandedCounts, Landing
+from tailrace.ingest.landing import Landing
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from tailrace.engines.protocol import lost_state
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.failures import reads_source

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.fold_group import MissedEpoch
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.model.step.progress import Progress
 
 

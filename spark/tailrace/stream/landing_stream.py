@@ -33,8 +33,8 @@ from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
-from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.parsing import WITHOUT_CHECKSUMS
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import fit_log, widen

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
-from tailrace.ingest.landing import NOTHING
+from tailrace.ingest.row_landing import NOTHING
 from tailrace.ingest.sources import Files, Kafka, Source, SourceError, topic_offsets
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_properties

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs, records_by_epoch
-from tailrace.ingest.landing import LandedCounts
+from tailrace.ingest.row_landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.schema.lake_errors import FencedError

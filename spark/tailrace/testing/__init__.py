@@ -11,6 +11,9 @@
 True
 """
 
+from typing import TYPE_CHECKING, Any
+
+from tailrace.testing.clocks import ProcessingTime
 from tailrace.testing.epochs import Epoch, EpochsError
 from tailrace.testing.folds import Output, fold
 from tailrace.testing.generated_records import GeneratedColumnError, records_of
@@ -20,15 +23,23 @@ from tailrace.testing.rows import Rows, RowsError
 from tailrace.testing.sql_answers import SqlDifferenceError, SqlError, same_as_sql
 from tailrace.testing.tables import TableError
 
+if TYPE_CHECKING:
+    from tailrace.testing.lakes import BackfillCounts, LakeDoubtError, LakeStream, ScratchLake
+
 __all__ = [
+    "BackfillCounts",
     "Epoch",
     "EpochsError",
     "GeneratedColumnError",
+    "LakeDoubtError",
+    "LakeStream",
     "OrderError",
     "Output",
+    "ProcessingTime",
     "RejectedError",
     "Rows",
     "RowsError",
+    "ScratchLake",
     "SqlDifferenceError",
     "SqlError",
     "TableError",
@@ -38,3 +49,12 @@ __all__ = [
     "records_of",
     "same_as_sql",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the tables of a lake only when it is asked for, because this import takes a second."""
+    if name in ("BackfillCounts", "LakeDoubtError", "LakeStream", "ScratchLake"):
+        from tailrace.testing import lakes
+
+        return getattr(lakes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

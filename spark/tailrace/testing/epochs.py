@@ -45,7 +45,10 @@ class Epoch:
 NOTHING = Epoch()
 """An epoch of which nothing is said."""
 
-Epochs: TypeAlias = "Iterable[Epoch | Record | Sequence[Record] | Mapping[str, Sequence[Record]]]"
+Given: TypeAlias = "Epoch | Record | Sequence[Record] | Mapping[str, Sequence[Record]]"
+"""An epoch as a test writes it."""
+
+Epochs: TypeAlias = "Iterable[Given]"
 """The epochs of a test: each is an `Epoch`, the list of its records, or a single record.
 
 If the definition reads several logs, an epoch maps the name of a log to the log's records.
@@ -68,40 +71,47 @@ class Cut:
 
     epochs: list[Mapping[str, Input]] = field(default_factory=list)
     rejected: list[RejectedRecord] = field(default_factory=list)
-    duplicates: int = 0
+    duplicates: Counter[str] = field(default_factory=Counter)
 
 
 class EpochCutter:
     """The object that makes epochs of records: it reads them, drops repeated ones, and advances the clock."""
 
-    def __init__(self, definition: Definition) -> None:
-        self.logs = {log.name: log for log in definition.sources}
+    def __init__(self, logs: Iterable[Log]) -> None:
+        self.logs = {log.name: log for log in logs}
         self.cut = Cut()
         self._readers = {name: RecordReader(log) for name, log in self.logs.items()}
-        self._progress = {name: Progress() for name in self.logs}
+        self.progress = {name: Progress() for name in self.logs}
         self._came: dict[tuple[Any, ...], int] = {}
         self._now: int | None = None
 
-    def add(self, given: Epoch | Record | Sequence[Record] | Mapping[str, Sequence[Record]]) -> None:
-        """Add an epoch of records as their sources write them."""
+    def add(self, given: Given, *, allow_rejected: bool = True) -> None:
+        """Add an epoch of records as their sources write them.
+
+        Without `allow_rejected`, a `RejectedError` is raised if a record is rejected, and nothing is added.
+        """
         records, epoch = self._records(given), given if isinstance(given, Epoch) else NOTHING
-        number = len(self.cut.epochs)
-        self.add_read({name: self._read(name, own, number) for name, own in records.items()}, epoch)
+        number, before = len(self.cut.epochs), len(self.cut.rejected)
+        read = {name: self._read(name, own, number) for name, own in records.items()}
+        if not allow_rejected and (rejected := self.cut.rejected[before:]):
+            del self.cut.rejected[before:]
+            raise _error(rejected)
+        self.add_read(read, epoch)
 
     def add_read(self, read: Mapping[str, Sequence[Record]], epoch: Epoch = NOTHING) -> None:
         """Add an epoch of records of the logs; `epoch` says the time and the signals."""
         number = len(self.cut.epochs)
-        now = self._time(read) if epoch.now is None else _micros("now", epoch.now)
+        now = self._time(read) if epoch.now is None else micros_of("now", epoch.now)
         if epoch.now is not None and self._now is not None and now < self._now:
             raise EpochsError(f"epoch {number}: now = {epoch.now}: expected no time before the last epoch's")
         self._now = now = now if self._now is None else max(now, self._now)
-        complete = BEGINNING if epoch.complete is None else _micros("complete", epoch.complete)
+        complete = BEGINNING if epoch.complete is None else micros_of("complete", epoch.complete)
         made = {}
         for name, log in self.logs.items():
             records = self._unique(log, read.get(name, []), now)
-            progress = self._progress[name]
+            progress = self.progress[name]
             progress = progress.after(log.strategy, _seen(log, records, now), now, complete=complete)
-            self._progress[name] = progress
+            self.progress[name] = progress
             made[name] = records, Clock(number, progress.watermark, now, epoch.signals)
         self.cut.epochs.append(made)
 
@@ -113,7 +123,7 @@ class EpochCutter:
     def check(self) -> Cut:
         """Return the epochs. Raises `RejectedError` if a record was rejected."""
         if self.cut.rejected:
-            raise RejectedError([f"epoch {one.epoch}: {shown(one.record)}: {one.reason}" for one in self.cut.rejected])
+            raise _error(self.cut.rejected)
         return self.cut
 
     def _records(self, given: object) -> Mapping[str, Sequence[Record]]:
@@ -158,11 +168,15 @@ class EpochCutter:
         for record in records:
             own = (log.name, *(record[name] for name in log.id_columns))
             if own in self._came and now - self._came[own] <= duration(log.remembered):
-                self.cut.duplicates += 1
+                self.cut.duplicates[log.name] += 1
             else:
                 self._came[own] = now
                 unique.append(record)
         return unique
+
+
+def _error(rejected: Iterable[RejectedRecord]) -> RejectedError:
+    return RejectedError([f"epoch {one.epoch}: {shown(one.record)}: {one.reason}" for one in rejected])
 
 
 def _seen(log: Log, records: Sequence[Record], now: int) -> dict[str, Seen]:
@@ -174,7 +188,8 @@ def _seen(log: Log, records: Sequence[Record], now: int) -> dict[str, Seen]:
     return {ALL: Seen(max(times), max(arrived), lags)}
 
 
-def _micros(name: str, given: Instant) -> int:
+def micros_of(name: str, given: Instant) -> int:
+    """Return an instant that a test gives, in microseconds."""
     if isinstance(given, datetime):
         return instant(in_utc(given))
     try:
@@ -190,7 +205,7 @@ def _is_list(value: object) -> bool:
 
 def cut_epochs(definition: Definition, epochs: Epochs, *, ends: bool, allow_rejected: bool = False) -> Cut:
     """Make epochs of a test's records; with `ends`, a last epoch moves the watermark to the end of time."""
-    cutter = EpochCutter(definition)
+    cutter = EpochCutter(definition.sources)
     for one in epochs:
         cutter.add(one)
     if ends:

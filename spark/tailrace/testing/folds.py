@@ -6,8 +6,8 @@ same rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tailrace.model.base.time import END_OF_TIME
@@ -18,7 +18,7 @@ from tailrace.model.step.chain_fold import Input, fold_chain
 from tailrace.testing.cells import WINDOW
 from tailrace.testing.epochs import Cut, Epochs, cut_epochs
 from tailrace.testing.given_records import RejectedError, shown
-from tailrace.testing.outputs import LATE, SIGN, given_rows, late_rows
+from tailrace.testing.outputs import LATE, SIGN, GivenRows, given_rows, late_rows
 from tailrace.testing.rows import Rows
 
 REJECTED = {"by": "string", "epoch": "bigint", "reason": "string", "record": "string"}
@@ -70,11 +70,6 @@ def folded(definition: Definition, cut: Cut, allow_rejected: bool = False) -> Ou
         epochs = [*epochs[:-1], {name: _ended(given) for name, given in epochs[-1].items()}]
     runs = fold_chain(definition, epochs)
     given = given_rows(definition, runs[-1])
-    types = {**given.columns, **given.more}
-    shown_more = [name for name in ("timing", SIGN, "epoch") if name in given.more]
-    if not any(row.get(SIGN) == "-" for row in given.rows):
-        shown_more = [name for name in shown_more if name != SIGN]
-    answer_names = tuple(n for n in given.columns if n not in _BOUNDS or WINDOW not in given.columns)
     rejected = [
         {"by": one.log, "epoch": one.epoch, "reason": one.reason, "record": shown(one.record)} for one in cut.rejected
     ]
@@ -85,25 +80,44 @@ def folded(definition: Definition, cut: Cut, allow_rejected: bool = False) -> Ou
     ]
     if rejected and not allow_rejected:
         raise RejectedError([f"epoch {one['epoch']}: {one['record']}: {one['reason']}" for one in rejected])
-    late_types: dict[str, str] = dict(LATE)
-    for one in whole:
-        late_types = {**one.log.columns, **late_types}
     late = [row for one, run in zip(whole, runs, strict=True) for row in late_rows(one, run)]
-    name = definition.name
+    rows = all_rows(given, f"what {definition.name} gives")
     return Output(
-        types=types,
-        rows=tuple(given.rows),
-        what=f"what {name} gives",
-        shown=(*answer_names, *shown_more),
-        about=(*given.about, "epoch", SIGN),
-        answers=Rows(given.columns, tuple(given.answers), f"the answers of {name}", answer_names, given.about),
-        late=Rows(late_types, tuple(late), f"what is late for {name}", tuple(_used(late_types, late))),
-        rejected=Rows(REJECTED, tuple(rejected), f"what {name} rejects", tuple(REJECTED)),
-        duplicates=cut.duplicates,
+        **{one.name: getattr(rows, one.name) for one in fields(Rows)},
+        answers=answer_rows(given, definition.name),
+        late=late_records(definition, late),
+        rejected=Rows(REJECTED, tuple(rejected), f"what {definition.name} rejects", tuple(REJECTED)),
+        duplicates=cut.duplicates.total(),
     )
 
 
-_BOUNDS = ("window_start", "window_end")
+def all_rows(given: GivenRows, what: str) -> Rows:
+    """Return all rows that a definition gave, with retractions."""
+    more = [name for name in ("timing", SIGN, "epoch") if name in given.more]
+    if not any(row.get(SIGN) == "-" for row in given.rows):
+        more = [name for name in more if name != SIGN]
+    types, shown = {**given.columns, **given.more}, (*_named(given.columns), *more)
+    return Rows(types, tuple(given.rows), what, shown, (*given.about, "epoch", SIGN))
+
+
+def answer_rows(given: GivenRows, name: str) -> Rows:
+    """Return the rows that stand."""
+    return Rows(given.columns, tuple(given.answers), f"the answers of {name}", _named(given.columns), given.about)
+
+
+def late_records(
+    definition: Definition, late: Sequence[Mapping[str, Any]], only: Collection[str] | None = None
+) -> Rows:
+    """Return late records, with the columns of all logs of a chain, or with `only` some of these columns."""
+    types: dict[str, str] = dict(LATE)
+    for one in chain(definition):
+        types = {**{name: type for name, type in one.log.columns.items() if only is None or name in only}, **types}
+    return Rows(types, tuple(late), f"what is late for {definition.name}", tuple(_used(types, late)))
+
+
+def _named(columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns to print: a window is in one column."""
+    return tuple(name for name in columns if name not in ("window_start", "window_end") or WINDOW not in columns)
 
 
 def _ended(given: Input) -> Input:

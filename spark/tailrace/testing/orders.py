@@ -197,7 +197,7 @@ class _Trial:
 
     def fold(self, order: _Order) -> Output:
         self.folds += 1
-        cutter = EpochCutter(self.definition)
+        cutter = EpochCutter(self.definition.sources)
         for epoch in order:
             read: dict[str, list[Record]] = {}
             for one in epoch:

@@ -49,13 +49,22 @@ def given_rows(definition: Definition, run: ChainRun) -> GivenRows:
     raise KindError("table of a test", definition)
 
 
-@given_rows.register
-def _panes(pipeline: Pipeline, run: ChainRun) -> GivenRows:
-    spans = {WINDOW: WINDOW, "window_start": "timestamp", "window_end": "timestamp"}
-    columns = {**dict.fromkeys(pipeline.key, ""), **spans, **pipeline.answer_columns}
-    columns |= {name: pipeline.columns[name] for name in pipeline.key}
+SPANS = {WINDOW: WINDOW, "window_start": "timestamp", "window_end": "timestamp"}
+"""The columns that say a row's window: in one cell, or in two."""
+
+
+def pane_columns(pipeline: Pipeline) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns of a pipeline's answers, and the columns that only its panes have."""
+    key = {name: pipeline.columns[name] for name in pipeline.key}
+    columns = {**key, **SPANS, **key, **pipeline.answer_columns}
     more = {SIGN: "string", "timing": "string", "pane_index": "bigint", "epoch": "bigint"}
     more |= {"watermark": "timestamp", "processing_time": "timestamp"}
+    return columns, {name: type for name, type in more.items() if name not in columns}
+
+
+@given_rows.register
+def _panes(pipeline: Pipeline, run: ChainRun) -> GivenRows:
+    columns, more = pane_columns(pipeline)
 
     def row(key: Key, window: Window, values: Row) -> dict[str, Any]:
         times = {"window_start": moment(window.start), "window_end": moment(window.end)}
@@ -73,13 +82,7 @@ def _panes(pipeline: Pipeline, run: ChainRun) -> GivenRows:
         }
         rows.append({**said, **row(pane.key, pane.window, pane.values)})
     current = [row(key, window, values) for (key, window), values in answers(run.panes).items()]
-    return GivenRows(
-        columns,
-        {name: type for name, type in more.items() if name not in columns},
-        rows,
-        current,
-        (*pipeline.key, *spans),
-    )
+    return GivenRows(columns, more, rows, current, (*pipeline.key, *SPANS))
 
 
 @given_rows.register

@@ -1,12 +1,18 @@
-"""The plugin of pytest: what a failing comparison with a table prints."""
+"""The plugin of pytest: the fixtures of a scratch lake, and what a failing comparison with a table prints."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tailrace.testing.rows import Rows
+
+if TYPE_CHECKING:
+    from tailrace.testing.clocks import ProcessingTime
+    from tailrace.testing.lakes import BackfillCounts, LakeStream, ScratchLake
 
 _WHOLE = pytest.StashKey[list[str]]()
 
@@ -40,3 +46,31 @@ def pytest_runtest_makereport(
         if report.failed:
             report.sections.append(("what differs", "\n".join(lines)))
     return report
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[ScratchLake]:
+    """A lake of the test's own: `lake.answers(definition)`, `lake.panes(definition)`, `lake.check(definition)`."""
+    from tailrace.testing.lakes import ScratchLake
+
+    made = ScratchLake(tmp_path / "lake")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stream(lake: ScratchLake) -> LakeStream:
+    """Folds an epoch into the lake as a stream does: `stream(definition, records)`."""
+    return lake.stream
+
+
+@pytest.fixture
+def clock(lake: ScratchLake) -> ProcessingTime:
+    """The processing time of the stream: `clock.set("2026-03-01T09:00")`, `clock.advance(minutes(5))`."""
+    return lake.stream.clock
+
+
+@pytest.fixture
+def backfill(lake: ScratchLake) -> Callable[..., BackfillCounts]:
+    """Recomputes a range of the lake: `backfill(definition, "2026-03-01T09:00", "2026-03-01T12:00")`."""
+    return lake.backfill

@@ -76,7 +76,7 @@ def same_as_sql(definition: Definition, records: Records, query: str, *, close: 
     """
     __tracebackhide__ = True
     read = list(read_records(definition, records))
-    cutter, given = EpochCutter(definition), dict[str, list[Any]]()
+    cutter, given = EpochCutter(definition.sources), dict[str, list[Any]]()
     for log, _, record in sorted(read, key=lambda one: one[2][one[0].event_time]):
         given.setdefault(log.name, []).append(record)
     cutter.add_read(given)
