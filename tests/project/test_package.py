@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import subprocess
 import tarfile
 import tomllib
@@ -20,14 +20,6 @@ from tailrace.toolchain.jars import sha256_of
 ROOT = Path(__file__).parents[2]
 UV = ROOT / "build" / "uv" / "bin" / "uv"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DEFINITION = '''\
-"""Rides by city and hour."""
-
-from tailrace import Count, Fixed, Log, Pipeline, hours
-
-rides = Log(name="rides", columns={"at": "timestamp", "city": "string"}, event_time="at")
-pipeline = Pipeline(name="hourly_rides", log=rides, key="city", what={"rides": Count()}, where=Fixed(hours(1)))
-'''
 ASKING = "TAILRACE_", "PYTHON", "VIRTUAL_ENV", "UV_PROJECT"
 
 
@@ -74,12 +66,21 @@ class Installation:
     def uv(self, *words: str | Path) -> None:
         run(UV, "--quiet", "--no-python-downloads", *words, cwd=self.folder, home=self.folder)
 
-    def python(self, text: str) -> None:
-        run(self.bin / "python", "-c", text, cwd=self.folder, home=self.folder)
-
     def tailrace(self, *words: str, fails: bool | None = False) -> str:
+        return self.run("tailrace", *words, fails=fails)
+
+    def run(self, program: str, *words: str, fails: bool | None = False) -> str:
+        """Run a program of the environment in the project, or beside it if there is none yet."""
         told = {"COLUMNS": "200", "PYSPARK_PYTHON": str(self.bin / "python")}
-        return run(self.bin / "tailrace", *words, cwd=self.folder, home=self.folder, fails=fails, **told)
+        place = self.folder / "web-shop"
+        return run(
+            self.bin / program,
+            *words,
+            cwd=place if place.exists() else self.folder,
+            home=self.folder,
+            fails=fails,
+            **told,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -128,33 +129,40 @@ def test_the_wheel_holds_all_that_is_in_the_package(dist: Path) -> None:
 
 @pytest.mark.system
 def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Path) -> None:
-    """A lake that a stream made is read without any extra, and backfilled with the extra of its catalog alone."""
-    (tmp_path / "rides.py").write_text(DEFINITION)
-    (tmp_path / "landing").mkdir()
-    lines = [json.dumps({"at": f"2026-03-01T{hour:02}:10:00Z", "city": "Paris"}) for hour in range(6)]
-    (tmp_path / "landing" / "rides.jsonl").write_text("\n".join(lines) + "\n")
+    """A project's stream and dbt fill a lake, which is read without any extra, and backfilled with one extra alone."""
     streams, alone = Installation(tmp_path, "streams", dist), Installation(tmp_path, "alone", dist)
 
-    streams.install("spark", "sqlite")
-    streams.tailrace("stream", "rides.py", "--from", "landing", "--format", "json", "--once")
+    streams.install("spark", "sqlite", "dbt", "testing")
+    told = streams.tailrace("init", "web-shop")
+    commands = [shlex.split(line) for line in told.splitlines() if line.startswith("    ")]
+    assert [words[:2] for words in commands] == [
+        ["cd", "web-shop"], ["pip", "install"], ["pytest"], ["tailrace", "setup"], ["tailrace", "stream"],
+        ["tailrace", "serve"],
+    ]  # fmt: skip
+    assert "2 passed" in streams.run("python", "-m", "pytest", "-q")
+    streams.tailrace(*commands[3][1:])
+    assert "400 records" in streams.tailrace(*commands[4][1:])
+    assert "Completed successfully" in streams.tailrace("dbt")
+    # The last of the orders are in an hour that is not complete yet.
+    assert "counted 360" in streams.tailrace("sql", "SELECT 'counted ' || SUM(records) AS s FROM marts.records_by_day")
 
     alone.install()
+    definition = "pipelines/web_shop.py"
     assert alone.tailrace("--version").strip() == f"tailrace {tailrace.__version__}"
-    assert "Paris" in alone.tailrace("simulate", "rides.py", "landing/rides.jsonl")
-    assert "hourly_rides" in alone.tailrace("explain", "rides.py")
-    assert "hourly_rides" in alone.tailrace("status", "rides.py")
-    assert "Paris" in alone.tailrace("panes", "rides.py", "--key", "Paris")
-    alone.python("import numpy, tailrace.serve.web_application, tailrace.serve.lake_pages")
-    spans = "--from", "2026-03-01T00:00:00Z", "--to", "2026-03-01T04:00:00Z"
-    assert "pip install 'tailrace[sqlite]'" in alone.tailrace("backfill", "rides.py", *spans, fails=True)
-    wanted = "stream", "rides.py", "--from", "landing", "--format", "json", "--once"
-    assert "pip install 'tailrace[spark]'" in alone.tailrace(*wanted, fails=True)
+    assert "NL" in alone.tailrace("simulate", definition, "landing/orders.jsonl")
+    assert "web_shop_by_hour" in alone.tailrace("explain", definition)
+    assert "web_shop_by_hour" in alone.tailrace("status", definition)
+    assert "NL" in alone.tailrace("panes", definition, "--key", "NL")
+    alone.run("python", "-c", "import numpy, tailrace.serve.web_application, tailrace.serve.lake_pages")
+    spans = "--from", "2026-03-01T08:00:00Z", "--to", "2026-03-01T12:00:00Z"
+    assert "pip install 'tailrace[sqlite]'" in alone.tailrace("backfill", definition, *spans, fails=True)
+    assert "pip install 'tailrace[spark]'" in alone.tailrace(*commands[4][1:], fails=True)
     assert "pip install 'tailrace[sqlite]'" in alone.tailrace("doctor", fails=None)
 
     alone.install("sqlite")
-    alone.tailrace("backfill", "rides.py", *spans)
-    alone.tailrace("audit", "rides.py")
-    alone.tailrace("replay", "rides.py")
+    alone.tailrace("backfill", definition, *spans)
+    alone.tailrace("audit", definition)
+    alone.tailrace("replay", definition)
 
 
 @pytest.mark.system

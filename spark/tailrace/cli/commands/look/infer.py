@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.settings import Settings
 
+if TYPE_CHECKING:
+    from tailrace.infer.sample import Sample
+
+FileFormat: TypeAlias = Literal["json", "csv", "parquet", "avro"]
+
 
 def infer(
     source: str,
     records: int = 10_000,
-    format: Literal["json", "csv", "parquet", "avro"] | None = None,
+    format: FileFormat | None = None,
     name: str | None = None,
     bootstrap: str | None = None,
     out: Path | None = None,
@@ -27,26 +32,11 @@ def infer(
     """
     from tailrace.infer.definition_text import definition_text
     from tailrace.infer.inference import infer as inferred
-    from tailrace.infer.samples import read_files
 
     output = Output()
     if out is not None and out.exists():
         raise UsageError(f"--out {out}: the file is there: pass another name, or move it away")
-    place = Path(source)
-    if place.exists():
-        sample = read_files(place, records, format)
-    else:
-        from tailrace.infer.topics import read_topic
-        from tailrace.ingest.kafka_access import KafkaAccess
-
-        settings = Settings()
-        brokers = bootstrap or settings.kafka_bootstrap
-        if brokers is None or "/" in source:
-            raise UsageError(
-                f"{source}: no such file or folder: for a Kafka topic, pass --bootstrap HOST:PORT, or set "
-                "TAILRACE_KAFKA_BOOTSTRAP"
-            )
-        sample = read_topic(source, brokers, KafkaAccess.of(settings), records)
+    sample = sample_of(source, records, format, bootstrap)
     text = definition_text(inferred(sample, name))
     if out is None:
         print(text, end="")
@@ -54,3 +44,23 @@ def infer(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     output.verbatim(f"wrote {out}, from {quantity(len(sample.records), 'record')}")
+
+
+def sample_of(source: str, records: int, format: FileFormat | None, bootstrap: str | None) -> Sample:
+    """Read a sample of a file, a folder or, if there is no such file, a Kafka topic."""
+    from tailrace.infer.samples import read_files
+
+    place = Path(source)
+    if place.exists():
+        return read_files(place, records, format)
+    from tailrace.infer.topics import read_topic
+    from tailrace.ingest.kafka_access import KafkaAccess
+
+    settings = Settings()
+    brokers = bootstrap or settings.kafka_bootstrap
+    if brokers is None or "/" in source:
+        raise UsageError(
+            f"{source}: no such file or folder: for a Kafka topic, pass --bootstrap HOST:PORT, or set "
+            "TAILRACE_KAFKA_BOOTSTRAP"
+        )
+    return read_topic(source, brokers, KafkaAccess.of(settings), records)

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+import tailrace
 from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
@@ -25,7 +26,8 @@ def dbt(
 ) -> None:
     """Run dbt on the lake, in a Spark session of this process, while streams go on.
 
-    Arguments after `--` are passed to dbt: `tailrace dbt -- build --full-refresh`. With --epoch, dbt writes its models
+    Arguments after `--` are passed to dbt: `tailrace dbt -- build --full-refresh`. A project whose packages.yml names
+    {{ env_var('TAILRACE_DBT_MACROS') }} as a local package gets Tailrace's macros. With --epoch, dbt writes its models
     to the namespace marts_epoch_N, unless TAILRACE_DBT_SCHEMA names another namespace.
     """
     settings = Settings()
@@ -41,6 +43,11 @@ def dbt(
     os.environ.setdefault("TAILRACE_NAMESPACE", settings.namespace)
     made = target.absolute()
     places = ["--project-dir", str(project), "--profiles-dir", str(project)]
+    os.environ.setdefault(MACROS, str(Path(tailrace.__file__).with_name("dbt")))
+    if told[0] != "deps" and _lacks_packages(project):
+        deps = dbtRunner().invoke(["deps", *places, "--log-path", str(made / "logs")])
+        if not deps.success:
+            raise typer.Exit(ExitStatus.FAILED)
     places += ["--target-path", str(made), "--log-path", str(made / "logs")]
     with activity(Output(), "starting Spark"), session(settings, "dbt"):
         done = dbtRunner().invoke([*told, *places])
@@ -48,6 +55,15 @@ def dbt(
         raise typer.Exit(ExitStatus.FAILED)
     if not done.success:
         raise typer.Exit(ExitStatus.FOUND)
+
+
+MACROS = "TAILRACE_DBT_MACROS"
+"""The environment variable with the folder of the dbt package of Tailrace's macros, for `packages.yml`."""
+
+
+def _lacks_packages(project: Path) -> bool:
+    """Return True if a project names packages that `dbt deps` has not installed yet."""
+    return (project / "packages.yml").is_file() and not (project / "dbt_packages").is_dir()
 
 
 def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[str]:

@@ -1,0 +1,1 @@
+"""Projects of users: the files with which a project of one's own begins (`tailrace init`)."""
