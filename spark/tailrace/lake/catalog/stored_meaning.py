@@ -133,8 +133,9 @@ def _fits(name: str, narrow: str, wide: str) -> bool:
 def _former_columns(lake: Lake, definition: Definition) -> Iterator[tuple[Names, Types]]:
     """Yield the names and narrower types that the columns of a definition's logs may have had, the latest first.
 
-    They are in the schemas that the log has had. The stored meaning of a definition that reads a log has types, too.
-    Types are by the former names of their columns.
+    They are in the schemas that the log's table has had; a definition may use a former name or the present one. The
+    stored meaning of a definition that reads a log has types, too. Types are by the former names of
+    their columns.
     """
     logs = {log.name: log for log in definition.sources}
     tries: dict[str, list[_Former]] = {name: [({}, {})] for name in logs}
@@ -144,15 +145,18 @@ def _former_columns(lake: Lake, definition: Definition) -> Iterator[tuple[Names,
             tries[stage.log.name].append(({}, _narrower_types(stage.log, {}, columns)))
     for name, log in logs.items():
         table = lake.find(name)
-        schemas = () if table is None else sorted(table.schemas().values(), key=lambda schema: -schema.schema_id)
-        present = {} if table is None else {field.field_id: field.name for field in table.schema().fields}
+        schemas = [] if table is None else sorted(table.schemas().values(), key=lambda one: one.schema_id, reverse=True)
+        ids = {field.name: field.field_id for schema in reversed(schemas) for field in schema.fields}
+        if table is not None:
+            ids |= {field.name: field.field_id for field in table.schema().fields}
         for schema in schemas:
-            fields = [(present[field.field_id], field) for field in schema.fields if field.field_id in present]
-            names = {now: field.name for now, field in fields if now != field.name and now in log.columns}
-            types = {field.name: type_name(field.field_type) for _, field in fields}
+            there = {field.field_id: field for field in schema.fields}
+            own = {column: there[ids[column]] for column in log.columns if ids.get(column) in there}
+            names = {column: field.name for column, field in own.items() if field.name != column}
             if {*names.values()} & (log.columns.keys() - names.keys()):
                 # Another column has the former name by now.
                 continue
+            types = {field.name: type_name(field.field_type) for field in own.values()}
             tries[name].append((names, _narrower_types(log, names, types)))
     choices = ([one for place, one in enumerate(own) if one not in own[:place]] for own in tries.values())
     for choice in islice(product(*choices), _CHOICES):
