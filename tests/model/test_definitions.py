@@ -149,7 +149,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             Fault(
                 f"what[{name!r}].column",
                 "zone: string",
-                "an integer, decimal or double column",
+                "a column of integers, decimals, doubles or floats",
                 "declare it for example decimal(18,6) in the log",
             )
             for name in ("far", "usual")
@@ -308,12 +308,6 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         [
             Fault("what['top'].count", 0, "a whole number of at least 1", "write TopK('count', 3)"),
             Fault("what['middle'].share", 2, "a share between 0 and 1", "write Quantile('meters', 0.95)"),
-            Fault(
-                "what['middle'].column",
-                "meters: double",
-                "a column whose values have an order without exceptions",
-                "declare it as decimal(p,s)",
-            ),
         ],
     ),
     "kept_by_what_is_not_there": (
@@ -463,7 +457,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             Fault(
                 "what['Revenue'].column",
                 "zone: string",
-                "an integer, decimal or double column",
+                "a column of integers, decimals, doubles or floats",
                 "declare it for example decimal(18,6) in the log",
             ),
             Fault("where.gap", minutes(0), POSITIVE, "write for example Sessions(minutes(30))"),

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NewType
 
 from tailrace.model.base.algebra import Term
-from tailrace.model.base.types import decimal_parts, element_type, holds_reals, is_nested, struct_fields
+from tailrace.model.base.types import REAL, decimal_parts, element_type, holds_reals, is_nested, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
 from tailrace.sql import double_limbs, wide_numbers
 
@@ -124,6 +124,8 @@ def total(part: Part, of: str) -> str:
         made = sum_counts(made, part.type)
     elif part.merge is Merge.TOP:
         made = f"SLICE({sorted_list(made, part.type, down=True)}, 1, {part.most})"
+    elif part.merge is Merge.UNITE:
+        made = sorted_set(made, part.type)
     elif part.is_list:
         made = sorted_list(made, part.type)
     return f"CAST({made} AS {part.type})"
@@ -174,6 +176,19 @@ def sorted_list(values: str, type: str, *, down: bool = False) -> str:
     """
     values = f"CAST({values} AS {type})" if is_nested(element_type(type)) else values
     return f"SORT_ARRAY({values}, false)" if down else f"SORT_ARRAY({values})"
+
+
+def sorted_set(values: str, type: str) -> str:
+    """Return the SQL expression that sorts a list of the type `type`, whose values are distinct except for NaN.
+
+    DuckDB's functions for distinct values keep each NaN of a list of doubles, so only the first NaN is taken here. NaN
+    is greater than every number.
+    """
+    if element_type(type) not in REAL:
+        return sorted_list(values, type)
+    numbers = sorted_list("FILTER(_s, _x -> NOT ISNAN(_x))", type)
+    made = f"CONCAT({numbers}, SLICE(FILTER(_s, _x -> ISNAN(_x)), 1, 1))"
+    return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({values}), _s -> {made}), 1)"
 
 
 class Sql:
@@ -308,7 +323,7 @@ class Sql:
         return _both(a, b, sorted_list(f"CONCAT({a}, {b})", type))
 
     def united(self, a: Term, b: Term, type: str) -> Term:
-        return _both(a, b, sorted_list(f"ARRAY_UNION({a}, {b})", type))
+        return _both(a, b, sorted_set(f"ARRAY_UNION({a}, {b})", type))
 
     def largest(self, a: Term, b: Term, most: int, type: str) -> Term:
         return f"SLICE({sorted_list(f'CONCAT({a}, {b})', type, down=True)}, 1, {most})"

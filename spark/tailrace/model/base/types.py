@@ -62,6 +62,16 @@ def is_plain(name: object) -> bool:
     return name in PLAIN or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
 
 
+def is_single(name: object) -> bool:
+    """Return True if `name` is the name of a plain type or of `float`: a type whose values are numbers, texts or
+    instants, which have an order.
+
+    >>> is_single("float"), is_single("binary")
+    (True, False)
+    """
+    return name == "float" or is_plain(name)
+
+
 def is_nested(name: str | None) -> bool:
     """Return True if `name` is the name of a list type or a struct type, as tables store them (`stored_type`).
 

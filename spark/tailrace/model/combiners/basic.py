@@ -21,6 +21,7 @@ from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.types import (
     MAX_PRECISION,
+    REAL,
     WHOLE,
     column_of,
     holds_reals,
@@ -272,6 +273,11 @@ def without_negative_zeros(o: Algebra, record: Mapping[str, Term], reals: Mappin
     return {**record, **{name: o.unsigned_zeros(record.get(name), type) for name, type in reals.items()}}
 
 
+def as_double(o: Algebra, value: Term, type: str | None) -> Term:
+    """Return a double or a float as a double; a float is converted exactly."""
+    return o.real(value, "float") if type == "float" else value
+
+
 def has_value(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
     """Return `then` if a value is not null, otherwise `otherwise`."""
     return o.choose(o.missing(value), otherwise, then)
@@ -314,10 +320,10 @@ class Totals(Combiner):
     _total_name: ClassVar[str] = "total"
 
     def leaves(self, type: str | None) -> bool:
-        return type == "double"
+        return type in REAL
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        if type != "double":
+        if type not in REAL:
             return o.literal(None, "string")
         why = (
             f"a value of {self.column} is {self._limit} or more, or has binary digits below 2^-124 (4.7e-38), "
@@ -343,24 +349,26 @@ class _Total(Totals):
     def parts(self, type: str | None) -> tuple[Part, ...]:
         # The part for the upper digits must be the last part, because a column that is added to an existing table
         # becomes the table's last column.
-        if type == "double":
+        if type in REAL:
             return double_parts()
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         zero = o.literal(0, "bigint")
-        if type == "double":
-            *limbs, up, down, outside = o.limbs(value)
+        if type in REAL:
+            *limbs, up, down, outside = o.limbs(as_double(o, value, type))
             return (*limbs, has_value(o, value, o.literal(1, "bigint"), zero), up, down, outside)
         number = has_value(o, value, value, zero)
         total, *high = lifted_total(o, number, type or "bigint")
         return (total, has_value(o, value, o.literal(1, "bigint"), zero), *high)
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        if type is not None and type != "double" and not is_exact_number(type):
+        if type is not None and type not in REAL and not is_exact_number(type):
             remedy = "declare it for example decimal(18,6) in the log"
-            yield Fault(f"{path}.column", f"{self.column}: {type}", "an integer, decimal or double column", remedy)
+            yield Fault(
+                f"{path}.column", f"{self.column}: {type}", "a column of integers, decimals, doubles or floats", remedy
+            )
 
     def _of_doubles(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
         """Return the double closest to the total of doubles."""
@@ -382,20 +390,20 @@ class Sum(_Total):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         none = o.equal(parts["n"], o.literal(0, "bigint"))
-        if type == "double":
+        if type in REAL:
             there = o.every(o.no(none), self._fits(o, parts))
             return o.choose(there, self._of_doubles(o, parts), o.literal(None, "null"))
         return o.choose(none, o.literal(None, "null"), self._total(o, parts, type or "bigint"))
 
     def result_type(self, type: str | None) -> str:
-        return "double" if type == "double" else sum_type(type or "bigint")
+        return "double" if type in REAL else sum_type(type or "bigint")
 
     def leaves(self, type: str | None) -> bool:
-        return type == "double" or may_outgrow(type or "bigint")
+        return type in REAL or may_outgrow(type or "bigint")
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         type = type or "bigint"
-        if type == "double":
+        if type in REAL:
             return super().why_null(o, parts, type)
         out = f"out of {sum_type(type)}"
         if type == "bigint":
@@ -433,7 +441,7 @@ class Mean(_Total):
         none = o.equal(parts["n"], zero)
         # An SQL engine may compute both branches of a conditional expression, so the divisor must never be zero.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
-        if type == "double":
+        if type in REAL:
             there = o.every(o.no(none), self._fits(o, parts))
             return o.choose(there, o.ratio(self._of_doubles(o, parts), divisor), o.literal(None, "null"))
         return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))

@@ -11,7 +11,7 @@ from typing import ClassVar
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import term_at
 from tailrace.model.base.errors import Fault, share_faults, whole_faults
-from tailrace.model.base.types import is_nested, is_plain, struct_fields, struct_type, type_at
+from tailrace.model.base.types import is_nested, is_single, struct_fields, struct_type, type_at
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
@@ -34,11 +34,6 @@ class Gathering(Combiner):
 
     def result_type(self, type: str | None) -> str:
         return self.gives or f"array<{type}>"
-
-    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        if type in ("double", "float"):
-            given, expected = f"{self.column}: {type}", "a column whose values have an order without exceptions"
-            yield Fault(f"{path}.column", given, expected, "declare it as decimal(p,s)")
 
 
 @dataclass(frozen=True)
@@ -158,7 +153,7 @@ class Highest(Gathering):
         if not fields:
             expected = "a column that is several in one"
             yield Fault(f"{path}.column", f"{self.column}: {type}", expected, 'write each=Pack("bid", ("price", "by"))')
-        elif not is_plain(fields.get(self.by)):
+        elif not is_single(fields.get(self.by)):
             yield Fault(f"{path}.by", self.by, f"one of the packed columns {', '.join(fields)}", "pack it, too")
         yield from super().faults(path, type)
 

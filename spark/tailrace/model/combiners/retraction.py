@@ -35,7 +35,7 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
     if isinstance(combiner, OwnCombiner) and combiner.uncombines:
         return BothSides(combiner)
     own = combiner.parts(type)
-    known = isinstance(combiner, BY_VALUE) and len(own) == 1 and type not in ("double", "float")
+    known = isinstance(combiner, BY_VALUE) and len(own) == 1
     return ByCounts(combiner) if known else Kept(combiner)
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from tailrace.model.base.errors import Fault, share_faults, whole_faults
 from tailrace.model.base.time import instant
-from tailrace.model.base.types import decimal_parts, exact
+from tailrace.model.base.types import REAL, decimal_parts, exact
 from tailrace.model.combiners.own import OwnCombiner
 
 _HASHES = 2**63
@@ -146,7 +146,7 @@ class ApproxQuantile(OwnCombiner):
         yield from share_faults(f"{path}.share", self.share, f"write ApproxQuantile({self.column!r}, 0.95)")
         if not isinstance(error, float) or not 0.0001 <= error < 0.5:
             yield Fault(f"{path}.error", error, "a share between 0.0001 and 0.5", "leave it out for 0.01")
-        if type is not None and type not in ("int", "bigint", "double") and decimal_parts(type) is None:
+        if type is not None and type not in ("int", "bigint", *REAL) and decimal_parts(type) is None:
             yield Fault(
                 f"{path}.column", f"{self.column}: {type}", "a column of numbers", "use Quantile, or another column"
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tailrace.model.base.algebra import SQUARE_UNITS, Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts, is_exact_number
+from tailrace.model.base.types import MAX_PRECISION, REAL, ROOM, WHOLE, decimal_parts, is_exact_number
 from tailrace.model.combiners.basic import (
     ENDLESS,
     LIMBS,
@@ -21,6 +21,7 @@ from tailrace.model.combiners.basic import (
     Merge,
     Part,
     Totals,
+    as_double,
     double_parts,
     has_value,
     split_parts,
@@ -56,7 +57,7 @@ class Variance(Totals):
     _total_name = "total of squares"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        if type == "double":
+        if type in REAL:
             return (*double_parts(), *(Part(name, WHOLE, Merge.ADD, lifted="bigint") for name in SQUARES))
         total, n = Part("total", WHOLE, Merge.ADD), Part("n", "bigint", Merge.ADD)
         if not _large(type):
@@ -65,7 +66,8 @@ class Variance(Totals):
         return (total, squares, n, high)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        if type == "double":
+        if type in REAL:
+            value = as_double(o, value, type)
             *limbs, up, down, outside = o.limbs(value)
             one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
             *squares, large = o.square_limbs(value)
@@ -88,7 +90,7 @@ class Variance(Totals):
         # product of two bigint counts always fits the type `WHOLE`, which has 38 digits.
         others = n if self.population else o.subtract(n, one, "bigint")
         divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
-        if type == "double":
+        if type in REAL:
             limbs, squares, endless = ([parts[name] for name in names] for names in (LIMBS, SQUARES, ENDLESS))
             spread = o.ratio(o.spread_of_limbs(n, limbs, squares, endless), divisor)
             return o.choose(o.every(enough, self._fits(o, parts)), spread, o.literal(None, "null"))
@@ -102,7 +104,7 @@ class Variance(Totals):
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         declared = f"{self.column}: {type}"
-        if type is not None and type != "double" and not is_exact_number(type):
+        if type is not None and type not in REAL and not is_exact_number(type):
             yield Fault(f"{path}.column", declared, "a column of numbers", "declare it as double or decimal(18,6)")
         elif type is not None and (decimal_parts(type) or (0, 0))[0] > _DIGITS:
             expected = f"a column of at most {_DIGITS} digits"

@@ -21,7 +21,7 @@ from tailrace.model.base.errors import Fault, RecordError, failure, raise_faults
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, plain_part, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length, waits
-from tailrace.model.base.types import column_of, is_plain, type_at
+from tailrace.model.base.types import column_of, is_single, type_at
 from tailrace.model.combiners.basic import Combiner, Merge, Part, without_negative_zeros
 from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
@@ -588,7 +588,7 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 def _combines(combiner: Combiner, type: str | None) -> bool:
     """Return True if a combiner can read values of this type."""
-    return type is None or is_plain(type) or combiner.takes_nested
+    return type is None or is_single(type) or combiner.takes_nested
 
 
 def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
