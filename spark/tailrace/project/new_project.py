@@ -80,7 +80,13 @@ class NewProject:
     def commands(self) -> tuple[str, ...]:
         """The first commands in the project."""
         stream = f"tailrace stream pipelines/{self.module}.py {self.source.options} --once"
-        return ("pip install '.[test]'", "pytest", "tailrace setup", stream, "tailrace serve")
+        return (
+            "pip install '.[test]'",
+            "pytest",
+            "tailrace setup",
+            stream,
+            f"tailrace serve pipelines/{self.module}.py",
+        )
 
     @cached_property
     def files(self) -> Mapping[str, str]:
