@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tailrace import TailraceError, testing
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "testing.md").read_text()
+
+
+def test_every_part_of_the_kit_is_on_the_page() -> None:
+    """But for the errors, whose messages say what to do, and for what a backfill returns."""
+    named = set(re.findall(r"^::: tailrace\.testing\.(\w+)$", PAGE, re.MULTILINE))
+    errors = {name for name in testing.__all__ if name.endswith("Error")}
+    assert named == {*testing.__all__} - errors - {"BackfillCounts"}
+    assert all(issubclass(getattr(testing, name), TailraceError) for name in errors)
 
 
 def blocks(language: str) -> list[str]:

@@ -34,12 +34,17 @@ class OrderError(TailraceError, AssertionError):
 
 
 class _Arriving(NamedTuple):
-    """A record on its way: as its source writes it, and as the log has it. `at` is its event time in microseconds."""
+    """A record on its way: as its source writes it, and as the log has it.
+
+    `at` is its event time, and `reach` is the time from which the log's strategy computes a watermark: the event time,
+    or the arrival time. Both are in microseconds.
+    """
 
     log: str
     written: Record
     read: dict[str, Any]
     at: int
+    reach: int
 
 
 _Order: TypeAlias = "list[list[_Arriving]]"
@@ -120,7 +125,9 @@ def read_records(definition: Definition, records: Records) -> Iterator[tuple[Log
 
 def _read(definition: Definition, records: Records) -> Iterator[_Arriving]:
     for log, record, read in read_records(definition, records):
-        yield _Arriving(log.name, record, read, instant(read[log.event_time]))
+        at = instant(read[log.event_time])
+        arrived = at if log.arrival_time is None or not log.strategy.learns else instant(read[log.arrival_time])
+        yield _Arriving(log.name, record, read, at, max(at, arrived))
 
 
 def _bound(log: Log, within: timedelta | None) -> int | None:
@@ -156,23 +163,27 @@ def _as_late_as_allowed(records: Iterable[_Arriving], bounds: Mapping[str, int |
         for one in left:
             first.setdefault(one.log, one.at)
         place = max(
-            (n for n, one in enumerate(left) if _allowed(one.at - first[one.log], bounds[one.log])),
+            (n for n, one in enumerate(left) if _may_be_next(one, first[one.log], bounds[one.log])),
             key=lambda n: left[n].at,
         )
         yield left.pop(place)
 
 
-def _allowed(behind: int, bound: int | None) -> bool:
-    return bound is None or behind <= bound
+def _may_be_next(one: _Arriving, first: int, bound: int | None) -> bool:
+    """Return True if a record makes no other record too late; `first` is the earliest event time that is left."""
+    return bound is None or one.at == first or one.reach - first <= bound
 
 
 def _shuffled(records: Sequence[_Arriving], bounds: Mapping[str, int | None], chance: random.Random) -> list[_Arriving]:
-    """Let each record arrive up to the bound after it happened; so none is further behind than the bound."""
+    """Let each record arrive up to the bound after it happened; so none is further behind than the bound.
+
+    A record arrives after its own time of arrival, if the log's watermark follows this time.
+    """
     span = max((one.at for one in records), default=0) - min((one.at for one in records), default=0) + 1
 
     def delay(one: _Arriving) -> int:
-        bound = bounds[one.log]
-        return chance.randint(0, span if bound is None else bound)
+        bound, least = bounds[one.log], one.reach - one.at
+        return chance.randint(least, max(least, span if bound is None else bound))
 
     arrivals = [(one.at + delay(one), chance.random(), one) for one in records]
     return [one for *_, one in sorted(arrivals, key=lambda arrival: arrival[:2])]
