@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +20,13 @@ import pyarrow.compute as pc
 from tailrace.ingest.column_types import column_type
 from tailrace.ingest.json_texts import json_texts, list_parts
 from tailrace.ingest.plain_columns import Mask
-from tailrace.ingest.plain_values import PlainValues, each_different, shortest_decimals, shortest_text
+from tailrace.ingest.plain_values import (
+    PlainValues,
+    each_different,
+    fitted_decimals,
+    shortest_decimals,
+    shortest_text,
+)
 from tailrace.model.base.json_limits import beyond, too_deep
 from tailrace.model.base.json_scalars import is_json
 from tailrace.model.base.types import decimal_parts
@@ -359,20 +364,7 @@ def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None
         # Cast in two steps, because Arrow first requires a decimal type with enough digits for every integer.
         wide = pa.decimal128(20 if type == pa.uint64() else 19, 0)
         return _without(values, misfits).cast(wide).cast(to), misfits
-    try:
-        values.validate(full=True)
-        return values.cast(to), None
-    except pa.ArrowInvalid:
-        wide = values.cast(pa.decimal256(76, type.scale))
-    misfits = np.zeros(len(values), np.bool_)
-    if type.scale > scale:
-        cut = pc.round(wide, ndigits=scale, round_mode="towards_zero")
-        misfits |= pc.fill_null(pc.not_equal(cut, wide), False).to_numpy(zero_copy_only=False)
-    for whole in {precision - scale, type.precision - type.scale}:
-        if whole + type.scale < 76:
-            limit = pa.scalar(Decimal(10) ** whole, wide.type)
-            misfits |= pc.fill_null(pc.greater_equal(pc.abs(wide), limit), False).to_numpy(zero_copy_only=False)
-    return _without(wide, misfits).cast(to), misfits
+    return fitted_decimals(values, precision, scale, rounding)
 
 
 def _there(values: pa.Array) -> Mask:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
 from tailrace.ingest.plain_columns import Mask
-from tailrace.ingest.plain_values import PlainValues, shortest_decimals
+from tailrace.ingest.plain_values import PlainValues, fitted_decimals, shortest_decimals
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import AS_TEXT, Plain
@@ -223,13 +223,9 @@ def can_hold(kind: Kind, shape: Plain) -> bool:
         return shape.form in UNITS
     if kind.name in column_type(shape.type).kinds:
         return True
-    parts = decimal_parts(shape.type)
-    if parts is None:
+    if decimal_parts(shape.type) is None:
         return False
-    whole = parts[0] - parts[1]
-    if kind.parts is not None:
-        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
-    return kind.name in ("string", "float", "double") or (kind.digits is not None and whole >= kind.digits)
+    return kind.name in ("decimal", "string", "float", "double") or kind in _WHOLE
 
 
 def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
@@ -246,7 +242,7 @@ def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain)
         case "float" | "double":
             return _floating(values, shape)
         case "decimal":
-            return _decimals(values, kind, type)
+            return _decimals(values, kind, shape)
         case "uuid":
             return _uuids(values), fits
         case "date" | "timestamp-millis" | "timestamp-micros" | "timestamp-nanos":
@@ -302,7 +298,8 @@ def _whole(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tu
     if pa.types.is_decimal(type):
         # Cast in two steps, because Arrow first requires a decimal type with enough digits for every value of the
         # integer type, even if all values are smaller.
-        return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type), bad
+        wide = values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0))
+        return fitted_decimals(wide, type.precision, type.scale)
     return values.cast(type), bad
 
 
@@ -331,10 +328,10 @@ def _uuids(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), text, pa.scalar(None, pa.string()))
 
 
-def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> tuple[pa.Array, Mask]:
-    """Convert unscaled values, which are bytes in big-endian two's complement, to 128-bit decimals."""
+def _decimals(values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+    """Convert unscaled values, which are bytes in big-endian two's complement, to decimals of a column."""
     assert kind.parts is not None
-    precision, scale = kind.parts
+    (precision, scale), to = kind.parts, column_type(shape.type).arrow
     lengths = pc.fill_null(pc.binary_length(values), 1).to_numpy(zero_copy_only=False)
     bad = (lengths > 16) | (lengths < 1)
     filled = _without(values, bad).fill_null(b"\0")
@@ -354,7 +351,9 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> tuple[pa.Array
     outside = pc.or_(pc.greater(made, most), pc.less(made, pc.negate(most)))
     bad |= outside.to_numpy(zero_copy_only=False)
     there = pa.array(~bad & values.is_valid().to_numpy(zero_copy_only=False))
-    return pc.if_else(there, made, pa.scalar(None, made.type)).cast(type), bad
+    own = pc.if_else(there, made, pa.scalar(None, made.type))
+    fitted, unlike = fitted_decimals(own, to.precision, to.scale, shape.rounding)
+    return fitted, bad | unlike
 
 
 def _without(values: pa.Array, bad: Mask) -> pa.Array:

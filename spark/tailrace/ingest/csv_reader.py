@@ -31,6 +31,7 @@ from tailrace.ingest.line_reader import (
     without_blank,
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
+from tailrace.ingest.plain_values import has_short_decimals
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.csv_records import CsvRecords, as_json
 from tailrace.model.logs.json_records import SPACE, cell_value
@@ -205,9 +206,8 @@ class CsvReader(LineReader):
         if shape.type in ("double", "float"):
             return self._doubles(shape, values, doubt)
         if (parts := decimal_parts(shape.type)) is not None:
-            return _cast(
-                values, type, rf"^-?[0-9]{{1,{max(1, parts[0] - parts[1])}}}(\.[0-9]{{0,{parts[1]}}})?$", doubt
-            )
+            usual = rf"^-?[0-9]{{1,{max(1, parts[0] - parts[1])}}}(\.[0-9]{{0,{parts[1]}}})?$"
+            return _cast(values, type, usual, doubt, sure=has_short_decimals(values, type))
         if shape.type in ("timestamp", "date") and form is None:
             return doubt.marked(self.plain.of_texts(shape, values, partial(_read_cell, self, shape, name)))
         return self._by_model(shape, values, name, doubt)
@@ -266,10 +266,10 @@ def _read_cell(reader: CsvReader, shape: Shape, name: str, text: str) -> Any:
     return cell_value(reader.values, shape, text, name)
 
 
-def _cast(values: pa.Array, type: pa.DataType, usual: str, doubt: Doubt) -> pa.Array:
-    """Convert texts to numbers; if this fails, mark the texts that do not have the `usual` form."""
+def _cast(values: pa.Array, type: pa.DataType, usual: str, doubt: Doubt, *, sure: bool = True) -> pa.Array:
+    """Convert texts to numbers; if this fails or is not `sure`, mark the texts that do not have the `usual` form."""
     try:
-        if not (pa.types.is_integer(type) and _has_hexadecimals(values)):
+        if sure and not (pa.types.is_integer(type) and _has_hexadecimals(values)):
             return values.cast(type)
     except pa.ArrowInvalid:
         pass

@@ -9,7 +9,7 @@ depend on the records beside it. The reader runs in this process and on Spark's 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -252,7 +252,7 @@ class JsonReader(LineReader):
             return doubt.marked(self.plain.of_texts(shape, values))
         if shape.rounding is not None:
             return doubt.marked(self.plain.rounded(shape, values))
-        return values
+        return doubt.marked(self.plain.within_precision(shape, values)) if decimal_parts(shape.type) else values
 
 
 def _parsed_by_arrow(fields: Sequence[Field]) -> bool:
@@ -297,29 +297,51 @@ def _as_read(shape: Shape) -> pa.DataType:
 
 
 def _spelled_decimals(log: Log) -> str | None:
-    """Return a pattern of lines in which a decimal may be written as a text, which Arrow would accept as a number.
+    """Return a pattern of lines in which Arrow might read a decimal wrongly.
 
-    A name may also be written with escapes. The pattern is None if the log has no decimals.
+    Arrow accepts a text for a number. Arrow 26 gives a wrong number if the digits, with zeros up to the scale of the
+    type, exceed 128 bits. A name may also be written with escapes. The pattern is None if the log has no decimals.
     """
-    names = set(_decimal_names(branch_of(log.shape)))
-    if not names:
+    given = list(_decimals(branch_of(log.shape)))
+    if not given:
         return None
+    names = sorted({name for name, _ in given})
+    patterns = [
+        _valued(names, r'(?:"|\[[^"{}]*"[^"]*"[ \t\r\n]*[,\]])'),
+        _valued(names, rf"{_NUMBER}[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]"),
+    ]
+    long = dict[int, list[str]]()
+    for name, shape in given:
+        precision, scale = decimal_parts(shape.type) or (0, 0)
+        if shape.rounding is not None or precision + scale > 38:
+            long.setdefault(precision - scale + 1, []).append(name)
+    patterns += [_valued(some, f"{_NUMBER}[0-9]{{{digits}}}") for digits, some in long.items()]
     escaped = r"\\u00[2-7]" if all(name.isascii() for name in names) else r"\\u"
-    return f'(?:{"|".join(_exactly(name) for name in sorted(names))})"[ \t\r\n]*:[ \t\r\n]*(?:\\[[^\\]]*)?"|{escaped}'
+    return "|".join([*patterns, escaped])
 
 
-def _decimal_names(branch: Branch) -> Iterator[str]:
+_NUMBER = r'(?:\[(?:[^"{}]*[\[, \t\r\n])?)?-?'
+"""The pattern of what may be before the digits of a number, which may be in a list."""
+
+
+def _valued(names: Iterable[str], value: str) -> str:
+    """Return a pattern of members with one of these names, and a value that begins with a pattern."""
+    return f'(?:{"|".join(map(_exactly, names))})"[ \t\r\n]*:[ \t\r\n]*{value}'
+
+
+def _decimals(branch: Branch) -> Iterator[tuple[str, Plain]]:
+    """Yield the decimals in an object, at any depth: the names of their members, and their shapes."""
     for name, child in branch.children.items():
         if isinstance(child, Branch):
-            yield from _decimal_names(child)
+            yield from _decimals(child)
         else:
             shape: Shape = child.shape
             while isinstance(shape, Listed):
                 shape = shape.element
             if isinstance(shape, Plain) and decimal_parts(shape.type) and shape.form != AS_TEXT:
-                yield name
+                yield name, shape
             elif isinstance(shape, Struct):
-                yield from _decimal_names(branch_of(shape.fields))
+                yield from _decimals(branch_of(shape.fields))
 
 
 def _exactly(name: str) -> str:

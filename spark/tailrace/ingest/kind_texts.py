@@ -91,7 +91,8 @@ def _plain_text(kind: Kind, value: Any) -> str:
             return _quoted(str(UUID(bytes=value)))
         case "decimal":
             assert kind.parts is not None
-            return f"{Decimal(int.from_bytes(value, 'big', signed=True)).scaleb(-kind.parts[1]):f}"
+            # A decimal out of a text keeps all digits, and `scaleb` would round them to the context's.
+            return f"{Decimal(str(int.from_bytes(value, 'big', signed=True)) + f'e-{kind.parts[1]}'):f}"
     if kind.unit is None:
         return str(value)
     times, parts = UNITS[kind.unit]

@@ -77,11 +77,26 @@ class PlainValues:
     def rounded(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
         """Round decimals of the type `unrounded_type`; return the values, and a mask of the misfits."""
         precision, scale = decimal_parts(shape.type) or (0, 0)
-        made = pc.round(values, ndigits=scale, round_mode=_MODES[shape.rounding or ""])
         end = pa.scalar(Decimal(10) ** (precision - scale))
-        bad = pc.fill_null(pc.greater_equal(pc.abs(made), end), False)
+        try:
+            made = pc.round(values, ndigits=scale, round_mode=_MODES[shape.rounding or ""])
+            bad = pc.fill_null(pc.greater_equal(pc.abs(made), end), False)
+        except pa.ArrowInvalid:
+            # The type is too narrow for a value that is rounded up, or for the comparison.
+            return fitted_decimals(values, precision, scale, shape.rounding)
         kept = pc.if_else(bad, pa.scalar(None, made.type), made)
         return kept.cast(pa.decimal128(precision, scale)), bad.to_numpy(zero_copy_only=False)
+
+    def within_precision(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
+        """Return decimals that Arrow parsed from numbers of JSON, and a mask of those with more digits than their type.
+
+        Arrow 26 checks the digits that are written, without the zeros up to the type's scale.
+        """
+        precision, scale = decimal_parts(shape.type) or (0, 0)
+        ends, limit = pc.min_max(values).as_py(), Decimal(10) ** (precision - scale)
+        if ends["min"] is None or -limit < ends["min"] <= ends["max"] < limit:
+            return values, np.zeros(len(values), np.bool_)
+        return values, _reaches(values.cast(pa.decimal256(76, scale)), precision - scale)
 
     def of_texts(
         self, shape: Plain, values: pa.Array, convert: Callable[[str], Any] | None = None
@@ -92,7 +107,7 @@ class PlainValues:
         """
         type, none = column_type(shape.type).arrow, np.zeros(len(values), np.bool_)
         try:
-            if decimal_parts(shape.type) is not None:
+            if decimal_parts(shape.type) is not None and has_short_decimals(values, type):
                 return values.cast(type), none
             if shape.form is None and shape.type in ("timestamp", "date") and self.records.in_utc:
                 pattern = f"^{DAY}[T ]{CLOCK}{ZONE}?$" if shape.type == "timestamp" else f"^{DAY}$"
@@ -121,6 +136,16 @@ class PlainValues:
             converted, bad = pa.nulls(len(made), type), [True] * len(made)
         misfits = pc.fill_null(pa.array(bad, pa.bool_()).take(coded.indices), False).to_numpy(zero_copy_only=False)
         return converted.take(coded.indices), misfits
+
+
+def has_short_decimals(texts: pa.Array, type: pa.Decimal128Type) -> bool:
+    """Return True if Arrow may cast texts to a decimal type.
+
+    Arrow 26 gives a wrong number for a text whose digits, with zeros up to the type's scale, exceed 128 bits.
+    """
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    exponents = pc.match_substring(texts, "e", ignore_case=True)
+    return longest <= 38 - type.scale and not pc.any(exponents, min_count=0).as_py()
 
 
 def unrounded_type(type: str) -> pa.DataType:
@@ -177,6 +202,47 @@ def shortest_decimals(
         made = pc.replace_with_mask(made, pa.array(unsure), others.cast(made.type))
         misfits[unsure] = wrong
     return made, misfits
+
+
+def fitted_decimals(values: pa.Array, precision: int, scale: int, rounding: str | None = None) -> tuple[pa.Array, Mask]:
+    """Convert decimals to a decimal type, rounded as `Log.rounding` says; return them, and a mask of the misfits.
+
+    A value does not fit if digits would be lost, or if it has more digits than its own type allows.
+    """
+    type, to, misfits = values.type, pa.decimal128(precision, scale), np.zeros(len(values), np.bool_)
+    try:
+        values.validate(full=True)
+        return values.cast(to), misfits
+    except pa.ArrowInvalid:
+        wide = values.cast(pa.decimal256(76, type.scale))
+    for whole in {precision - scale, type.precision - type.scale}:
+        misfits |= _reaches(wide, whole)
+    fitted = _without(wide, misfits)
+    if type.scale > scale:
+        if _reaches(fitted, 75 - type.scale).any():
+            # Arrow gives a wrong number for a value that is rounded up to more digits than a type may have.
+            made, bad = each_different(fitted, lambda one: decimal_value(f"{one:f}", precision, scale, rounding))
+            return made.cast(to), misfits | bad
+        cut = pc.round(fitted, ndigits=scale, round_mode=_MODES[rounding or "down"])
+        if rounding is None:
+            misfits |= pc.fill_null(pc.not_equal(cut, fitted), False).to_numpy(zero_copy_only=False)
+        else:
+            misfits |= _reaches(cut, precision - scale)
+        fitted = _without(cut, misfits)
+    return fitted.cast(to), misfits
+
+
+def _reaches(values: pa.Array, whole: int) -> Mask:
+    """Return a mask of the decimals of 256 bits with more than `whole` digits before the point."""
+    if whole + values.type.scale >= values.type.precision:
+        return np.zeros(len(values), np.bool_)
+    limit = pa.scalar(Decimal(10) ** whole, values.type)
+    found: Mask = pc.fill_null(pc.greater_equal(pc.abs(values), limit), False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _without(values: pa.Array, misfits: Mask) -> pa.Array:
+    return pc.if_else(pa.array(misfits), pa.scalar(None, values.type), values) if misfits.any() else values
 
 
 def _unscaled(units: pa.Int64Array, precision: int, scale: int) -> pa.Array:
