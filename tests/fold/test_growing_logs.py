@@ -37,6 +37,9 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import Change, decode_meaning, encode_meaning
 from tailrace.plan.definition_changes import plan_change
 from tailrace.settings import Settings
+from tailrace.trace.steps import InWindow, Row, State
+from tailrace.trace.tracing import Tracing
+from tailrace.trace.wanted_records import Wanted, find_records
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
 from tests.support.cases.strategies import BASE
@@ -192,6 +195,38 @@ def test_V6_a_map_does_not_pass_on_values_that_it_had_left_out(settings: Setting
         with pytest.raises(OtherDefinitionError, match="tailrace apply --all-stages"):
             check_definition(world.lake, one)
     assert holds(world.lake, counted), "it does not read what the map would pass on"
+
+
+def test_a_trace_over_a_log_that_grew_follows_the_records_from_before_and_after(settings: Settings) -> None:
+    world = Growing(settings)
+    for _ in range(2):
+        world.land(RIDES)
+    world.fold(*over(RIDES), HOURLY)
+    evolve(world.lake, replace(HOURLY, log=WIDER))
+    for log, more in ((WIDER, {"tip": 3}), (RIDES, {}), (WIDER, {"tip": 4})):
+        world.land(log, **more)
+        world.fold(*over(WIDER), HOURLY)
+    # The first ride costs nothing, so the map leaves it out.
+    for pipeline, rides, tips in ((HOURLY, 15, [None] * 5), (over(WIDER)[2], 14, [None, None, 3, None, 4])):
+        tracing, told = Tracing(world.lake, pipeline), Counter[tuple[Any, ...]]()
+        found = find_records(world.lake, pipeline.sources[0], Wanted(where="_epoch >= 0"), 100).landed
+        assert [
+            one.values.get("tip") for one in sorted(found, key=lambda one: one.epoch) if one.values["km"] == 1
+        ] == tips
+        for one in found:
+            for step in tracing.of(one):
+                # One ride of the last hour waits for another one.
+                if isinstance(step, InWindow) and step.state is not State.WAITING:
+                    assert step.state is State.COUNTED
+                    told[step.key[0], step.window.start] += 1
+        rows = world.lake.table(pipeline.name).scan().to_arrow().to_pylist()
+        assert told == Counter({(row["city"], instant(row["window_start"])): row["rides"] for row in rows})
+        assert sum(told.values()) == rides - 1
+    # A condition reads the new column, which the records from before do not have.
+    asked = [find_records(world.lake, WIDER, Wanted(where=f"tip {test}"), 100).landed for test in ("= 3", "is null")]
+    assert [len(one) for one in asked] == [3, 9]
+    passed = [step for one in asked[0] for step in Tracing(world.lake, over(WIDER)[0]).of(one) if isinstance(step, Row)]
+    assert [step.values["tip"] for step in passed] == [3, 3, 3]
 
 
 def grow(lake: Lake, pipeline: Pipeline) -> None:

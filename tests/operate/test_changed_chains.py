@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tailrace import (
     RETRACTING,
@@ -27,6 +28,7 @@ from tailrace import (
     hours,
     minutes,
 )
+from tailrace.engines.choose import Engine
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, generations_beside, go_over
@@ -152,6 +154,23 @@ def test_a_chain_changed_in_place_is_as_if_it_had_been_streamed_all_along(settin
     world.is_as(again, OTHER)
     world.proves(OTHER)
     assert {one.run for one in apply_stages(world.lake, OTHER).values()} == {None}
+
+
+def test_a_chain_is_changed_in_place_on_spark_as_in_the_process(spark: SparkSession, settings: Settings) -> None:
+    world = World(settings, shuffle_partitions=1)
+    world.land(3)
+    world.stream(NARROW)
+    here = world.lake
+    world.lake = Lake(world.lake.settings.model_copy(update={"engine": "spark"}))
+    done = apply_stages(world.lake, OTHER)
+    assert {one.engine and one.engine.engine for one in done.values()} == {Engine.SPARK}
+    assert {one.run is not None and one.run.status for one in done.values()} == {"committed"}
+    world.is_as(fresh(settings, OTHER, 3), OTHER)
+    # What Spark has built, the process goes on with.
+    world.lake = here
+    world.land(1)
+    world.stream(OTHER)
+    world.proves(OTHER)
 
 
 def test_what_did_not_change_and_reads_nothing_that_did_stays(settings: Settings) -> None:

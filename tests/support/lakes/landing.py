@@ -1,4 +1,7 @@
-"""Files that keep landing for a definition of two stages, for tests that run the command as it is run."""
+"""Files that keep landing for a definition of two stages, for tests that run the command as it is run.
+
+The first stage has nested results: lists of structs, structs and maps.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ import os
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 DEFINITION = """
-from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sessions, Sum
-from tailrace import seconds
+from tailrace import RETRACTING, AfterCount, AfterWatermark, AnyValue, Collect, Count, First, Fixed, Log, Pipeline
+from tailrace import Sessions, Sum, seconds
 
 clicks = Log(
     name="clicks",
-    columns={"who": "string", "cents": "bigint", "at": "timestamp", "seen": "timestamp"},
+    columns={
+        "who": "string", "cents": "bigint", "at": "timestamp", "seen": "timestamp",
+        "page": "struct<path:string,tags:array<string>>", "shares": "map<string,double>",
+    },
     event_time="at",
     arrival_time="seen",
     disorder=seconds(20),
@@ -23,7 +30,10 @@ visits = Pipeline(
     name="visits",
     log=clicks,
     key="who",
-    what={"clicks": Count(), "cents": Sum("cents")},
+    what={
+        "clicks": Count(), "cents": Sum("cents"), "pages": Collect("page"), "entry": First("page"),
+        "some": AnyValue("shares"),
+    },
     where=Sessions(seconds(30)),
     when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)),
     how=RETRACTING,
@@ -44,7 +54,8 @@ by_length = Pipeline(
 DEAR = """
 from tailrace import Map, Match
 
-dear_clicks = Map(name="dear_clicks", log=clicks, keep=Match("cents", ">=", 250), what=("who", "cents"))
+what = ("who", "cents", "page", "shares")
+dear_clicks = Map(name="dear_clicks", log=clicks, keep=Match("cents", ">=", 250), what=what)
 """
 """A map beside it, for those that stream that, too."""
 
@@ -60,10 +71,13 @@ class Landing:
         for _ in range(files):
             lines = []
             for _ in range(12):
+                row: dict[str, Any]
                 seen = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=5 * self.count + self.chance.random() * 5)
                 behind = self.chance.choice([1, 5, 15, 60, 300])
                 at = seen - timedelta(seconds=behind)
                 row = {"who": self.chance.choice("abcde"), "cents": self.chance.randrange(500)}
+                row["page"] = {"path": f"/{self.chance.randrange(20)}", "tags": ["a", None, "b"][: row["cents"] % 4]}
+                row["shares"] = {one: self.chance.random() for one in "xyz"[: row["cents"] % 3]}
                 lines.append(json.dumps(row | {"at": at.isoformat(), "seen": seen.isoformat()}))
                 self.records += 1
             if self.chance.random() < 0.2:
