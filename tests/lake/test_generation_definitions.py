@@ -30,7 +30,9 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.stored_meaning import MEANING, why_answers_differ
 from tailrace.lake.change.generations import align_ids
+from tailrace.lake.change.migration import fit_log
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import PLACES
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -174,6 +176,20 @@ def test_V6_plan_says_which_columns_got_wider_types(lake: Lake, tmp_path: Path) 
     assert "price (int to bigint): the answers stay" in " ".join(found["text"].split())
     more = planned(tmp_path, "how=ACCUMULATING")
     assert (more["change"], more["wider"]) == ("breaking", {})
+
+
+def test_V6_plan_says_which_columns_have_another_place(lake: Lake, tmp_path: Path) -> None:
+    places = 'log=replace(H.log, fields={"price": "fare.price", "at": "seen"})'
+    assert planned(tmp_path, places)["placed"] == {}, "a table of an earlier version does not say where they were"
+    fit_log(lake, replace(RIDES, fields={"price": "price_cents"}))
+    assert lake.table("rides").properties[PLACES] == '{"price": "price_cents"}'
+    found = planned(tmp_path, places)
+    assert found["change"] == "nothing"
+    moved = {"at": {"was": "at", "is": "seen"}, "price": {"was": "price_cents", "is": "fare.price"}}
+    assert found["placed"] == moved
+    assert "price from fare.price (it was price_cents)" in " ".join(found["text"].split())
+    fit_log(lake, RIDES)
+    assert planned(tmp_path, "name='hourly_rides'")["placed"] == {}
 
 
 def named(pipeline: Pipeline) -> dict[str, str]:

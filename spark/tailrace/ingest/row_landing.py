@@ -18,7 +18,7 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import go_back
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.trimming import Trimming
-from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.contracts import landed_contract, log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.lake.upkeep.compaction import Compaction
@@ -86,7 +86,7 @@ class RowLanding(Generic[R]):
 
     def __init__(self, lake: Lake, log: Log, first: Lease | None = None) -> None:
         self.lake, self.log_definition = lake, log
-        for contract in (log_contract(log), rejected_contract(log)):
+        for contract in (landed_contract(log), rejected_contract(log)):
             lake.ensure(contract, NOTHING)
         self.log = Lease.take(lake, log.name, first)
         self.rejected = Lease.take(lake, rejected_name(log.name), self.log)

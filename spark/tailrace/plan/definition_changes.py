@@ -5,6 +5,7 @@ All facts are read from the catalog, the tables' manifests and the table of runs
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,8 +21,9 @@ from tailrace.lake.change.generations import former_generations, generation_of, 
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import match_names
-from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.contracts import PLACES, log_contract
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
+from tailrace.model.base.types import column_of
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
@@ -79,7 +81,8 @@ class ChangePlan:
     the definition's log that the definition does not use: they may be added or changed without a new generation.
     If nothing differs but the used columns of a log, `wider` maps each column that got a wider type to a pair of types,
     and `renamed` maps each column that was renamed to its former name. Then `differ` is the reason why the answers
-    would not stay as they are, or None if the definition goes on in its generation.
+    would not stay as they are, or None if the definition goes on in its generation. `placed` maps each used column of a
+    log that is taken from another place in the records from now on to the former and the new place.
     """
 
     change: Change
@@ -93,6 +96,7 @@ class ChangePlan:
     unused: tuple[str, ...] = ()
     wider: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    placed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     differ: str | None = None
 
 
@@ -123,6 +127,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         tuple(readers(lake, pipeline)),
         tuple(unused_columns(lake, pipeline)),
         *former_columns(former, pipeline),
+        placed_columns(lake, pipeline),
         None if former is None else why_answers_differ(former, pipeline),
     )
 
@@ -144,6 +149,26 @@ def former_columns(former: Pipeline | None, pipeline: Pipeline) -> tuple[dict[st
                         wider |= {name: (narrow, type)} if narrow != type else {}
                         renamed |= {name: was} if was != name else {}
     return wider, renamed
+
+
+def placed_columns(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+    """Map the columns, and fields in columns, that are at other places in the records of logs than so far to both
+    places.
+
+    The columns are those that the pipeline, or a definition that it reads, uses. Tables of logs that earlier versions
+    made do not say where the columns were.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for stage in chain(pipeline):
+        for log in stage.log.parts:
+            table = lake.find(log.name) if log.landed else None
+            if table is not None and PLACES in table.properties:
+                before: dict[str, str] = json.loads(table.properties[PLACES])
+                for path in sorted({*before, *log.fields}):
+                    was, now = (places.get(path, path.rpartition(".")[2]) for places in (before, log.fields))
+                    if was != now and column_of(path) in {*stage.used, log.event_time}:
+                        found[path] = (was, now)
+    return found
 
 
 def unused_columns(lake: Lake, pipeline: Pipeline) -> list[str]:

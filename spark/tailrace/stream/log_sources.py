@@ -27,7 +27,7 @@ from tailrace.ingest.sources import Files, Kafka, Source, SourceError, topic_off
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_properties
 from tailrace.lake.commit.epoch_properties import OFFSET, PROGRESS, READ, TOPIC, progress_in
-from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.contracts import landed_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
 from tailrace.stream.kafka_topics import Offsets, by_topic, first_offsets, topic_ids
@@ -146,7 +146,7 @@ class SourceIdentities:
 
     def _begin(self, log: Log, source: Kafka) -> None:
         """Record the offsets of a source's start in a log that has not read anything."""
-        self.lake.ensure(log_contract(log), NOTHING)
+        self.lake.ensure(landed_contract(log), NOTHING)
         while True:
             head = self.lake.head(log.name)
             if head.number("epoch") >= 0 or head.properties.get(OFFSET, NOT_READ) != NOT_READ:

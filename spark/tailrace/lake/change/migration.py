@@ -42,7 +42,7 @@ from tailrace.lake.change.registry import registry_contracts, registry_lake
 from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, contract_changes, match_columns
 from tailrace.lake.schema.contract_files import apply_contract_file
-from tailrace.lake.schema.contracts import Contract, log_contract
+from tailrace.lake.schema.contracts import PLACES, Contract, log_contract, places_text
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.lake_errors import FormerShapeError, MovedError
 from tailrace.lake.schema.layouts import sort_order, term
@@ -310,7 +310,8 @@ def fit_log(lake: Lake, log: Log) -> None:
     """Check that a log's table, if it exists, has all columns that the log declares.
 
     If the log has the option `grows`, missing columns are added, and types are widened. Raises `FormerShapeError` if
-    columns are still missing.
+    columns are still missing. The table's property with the places of columns gets the places from which the stream
+    takes them.
     """
     if not lake.has(log.name):
         return
@@ -332,6 +333,13 @@ def fit_log(lake: Lake, log: Log) -> None:
             f"the table of log {log.name} is not as the log declares it ({'; '.join(map(str, lacking))}): run "
             "`tailrace tables apply`, or declare grows=True in the log, and the stream adds columns itself"
         )
+
+    def place(table: Table) -> None:
+        if table.properties.get(PLACES) != places_text(log):
+            with open_transaction(table) as transaction:
+                transaction.set_properties({PLACES: places_text(log)})
+
+    _until_unmoved(lake, log.name, place)
 
 
 def _add_outputs(lake: Lake, definition: Definition) -> None:

@@ -7,9 +7,10 @@ definition are listed in `columns.toml`.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -153,6 +154,15 @@ def declared_columns(
     return columns
 
 
+PLACES = "tailrace.places"
+"""The name of a log's table property with the places of columns in the records that are landed (`Log.fields`)."""
+
+
+def places_text(log: Log) -> str:
+    """Return the text of the property `PLACES`, in JSON; a column that is not in it has its place by its own name."""
+    return json.dumps(dict(log.fields), sort_keys=True)
+
+
 def log_contract(log: Log) -> Contract:
     """Declare the table of a log: each record is one row, with the declared columns and the record's origin."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
@@ -167,6 +177,15 @@ def log_contract(log: Log) -> Contract:
     doc = f"every record of log {log.name}, once"
     spans, columns = span_terms(log.event_time, reach_of_log(log)), declared_columns("log", declared=declared)
     return Contract(log.name, doc, columns, spans, properties, key=key, sort_by=(log.event_time,))
+
+
+def landed_contract(log: Log) -> Contract:
+    """Declare the table of a log as a stream creates it: its property `PLACES` has the places of columns in records.
+
+    The contract of the log itself says nothing of records before they are landed.
+    """
+    contract = log_contract(log)
+    return replace(contract, properties={**contract.properties, PLACES: places_text(log)})
 
 
 def rejected_contract(log: Log) -> Contract:

@@ -57,6 +57,7 @@ def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
         **fields(compared, "refused", "readers", "unused"),
         "wider": {name: {"was": was, "is": now} for name, (was, now) in compared.wider.items()},
         **fields(compared, "renamed", "differ"),
+        "placed": {name: {"was": was, "is": now} for name, (was, now) in compared.placed.items()},
     }
 
 
@@ -86,6 +87,9 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
     if compared.renamed:
         names = ", ".join(f"{name} (it was {was})" for name, was in compared.renamed.items())
         rows.append(("renamed", f"{names}: {'the answers stay' if compared.differ is None else compared.differ}"))
+    if compared.placed:
+        names = ", ".join(f"{name} from {now} (it was {was})" for name, (was, now) in compared.placed.items())
+        rows.append(("taken", f"{names}: in records that are landed from then on; the answers so far stay"))
     if compared.unused:
         names = ", ".join(compared.unused)
         rows.append(("does not use", f"{names} of log {pipeline.log.name}: a change of these columns changes nothing"))
