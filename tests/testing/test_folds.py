@@ -190,6 +190,17 @@ def test_a_join_gives_pairs_of_the_logs_that_a_test_names() -> None:
     """)
 
 
+def test_the_rows_of_a_join_that_stand_are_those_that_nothing_takes_back() -> None:
+    early = replace(HOURLY, when=AfterWatermark(early=AfterCount(1)), how=RETRACTING)
+    both = Join(
+        name="both", left=replace(RIDES, name="taxis"), right=early.panes, on="city", within=hours(1),
+        left_columns="cents", right_columns={"total": "cents"},
+    )  # fmt: skip
+    given = fold(both, [{"taxis": [ride("09:50", 9)]}, {"rides": [ride("09:10", 1)]}, {"rides": [ride("09:20", 2)]}])
+    assert len(given.where(sign="-")) == len(given.where(sign="+")) - 1
+    given.answers.check("cents total \n 9 3")
+
+
 class Runs(Computation):
     """The rides of a city so far."""
 

@@ -50,20 +50,24 @@ def test_the_log_takes_every_generated_record(records: list[dict[str, Any]]) -> 
 
 def test_columns_are_null_and_are_not_and_records_repeat_if_the_test_says_so() -> None:
     seen: dict[str, set[bool]] = {}
+    written = set()
     repeated = {True: 0, False: 0}
 
     @settings(max_examples=50, derandomize=True, database=None)
     @given(records_of(NESTED), records_of(NESTED, min_size=1, max_size=3, repeats=True))
     def draws(once: list[dict[str, Any]], again: list[dict[str, Any]]) -> None:
+        nonlocal written
         for repeats, records in ((False, once), (True, again)):
             found = fold(COPY, [records])
             repeated[repeats] += found.duplicates
+            written |= {record.get("price", "left out") is None for record in records}
             for row in found:
                 for name in NESTED.columns:
                     seen.setdefault(name, set()).add(row[name] is None)
 
     draws()
     assert repeated[True]
+    assert True in written
     assert not repeated[False]
     assert {name for name, nulls in seen.items() if len(nulls) == 1} == {"id", "at", "seen", "who"}
 
