@@ -527,6 +527,13 @@ def test_a_sample_reads_no_more_than_its_bounds(tmp_path: Path) -> None:
     assert (len(sample.records), sample.skipped, sample.unread) == (1, 1, 0)
 
 
+def test_X7_an_instant_beyond_all_calendars_in_parquet_costs_its_own_record(tmp_path: Path) -> None:
+    times = pa.array([0, 1, 2**62, 3], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"at": times, "n": [1, 2, 3, 4]}), tmp_path / "a.parquet")
+    sample = read_files(tmp_path / "a.parquet", 10)
+    assert ([one["n"] for one in sample.records], sample.unread, sample.whole) == (["1", "2", "4"], 1, True)
+
+
 def test_what_a_log_would_reject_is_said_for_each_format(tmp_path: Path) -> None:
     file = as_csv(tmp_path)
     file.write_text(f'{file.read_text()}41,"x\n42,1,2,3,4,5,6\n')

@@ -82,13 +82,27 @@ def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
             _add_types(sample, (one.name,), one.type)
             sample.local |= _has_local_times(one.type)
         names = [one.name for one in opened.schema_arrow if one.name not in sample.left_out]
-        before = len(sample.records)
+        read = 0
         for batch in opened.iter_batches(min(most, 1000), columns=names):
-            rows = batch.slice(0, most - (len(sample.records) - before)).to_pylist()
-            sample.records += [_as_json(row) for row in rows]
-            if len(sample.records) - before == most:
+            some = batch.slice(0, most - read)
+            records = list(_records(some))
+            read += some.num_rows
+            sample.unread += some.num_rows - len(records)
+            sample.records += records
+            if read == most:
                 break
-        return bool(len(sample.records) - before == opened.metadata.num_rows)
+        return bool(read == opened.metadata.num_rows)
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch as records, without those that have an instant outside of the years 1 to 9999."""
+    try:
+        yield from [_as_json(row) for row in batch.to_pylist()]
+    except (OverflowError, ValueError):
+        if batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from _records(batch.slice(0, half))
+            yield from _records(batch.slice(half))
 
 
 def _add_types(sample: Sample, place: shapes.Path, type: Any) -> None:
