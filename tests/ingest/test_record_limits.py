@@ -126,8 +126,8 @@ def test_X7_a_schema_of_many_levels_stops_no_reader(layers: str, log: Log) -> No
 
 
 def test_X7_a_protobuf_schema_of_many_levels_stops_no_reader() -> None:
-    deep = "".join(f"message M{level} {{ M{level + 1} a = 1; }}\n" for level in range(400))
-    text = f'syntax = "proto3"; message T {{ string at = 1; M0 x = 2; }}\n{deep} message M400 {{ int32 a = 1; }}'
+    deep = "".join(f"message Node{level} {{ Node{level + 1} a = 1; }}\n" for level in range(400))
+    text = f'syntax = "proto3"; message T {{ string at = 1; Node0 x = 2; }}\n{deep} message Node400 {{ int32 a = 1; }}'
     schema = RegisteredSchema(1, "PROTOBUF", text)
     for log in (
         Log(name="l", columns={"at": "timestamp", "x": "json"}, event_time="at", messages="protobuf"),
