@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,8 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import Csv, DefinitionError, Log
+from tailrace.cli.commands.look.simulated_sample import read_samples
+from tailrace.cli.terminal.usage import LoadError
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.csv_reader import TOGETHER, csv_reader
 from tailrace.ingest.line_reader import read_all
+from tailrace.ingest.plain_files import read_text
+from tailrace.ingest.sources import inspect_files
 from tailrace.model.logs.csv_records import CsvRecords
 from tailrace.model.logs.json_records import JsonRecords, as_values
 from tests.ingest.test_nested_records import TYPES, values
@@ -262,3 +268,20 @@ def test_options_that_divide_no_line_are_refused_with_every_fault() -> None:
     for options in ({"delimiter": '"'}, {"delimiter": "\n"}, {"null": "a,b"}, {"encoding": "latin-2000"}):
         with pytest.raises(DefinitionError):
             Csv(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("declared", ["utf-8", "cp1252"])
+def test_a_file_in_utf_16_is_rejected_with_what_to_do(tmp_path: Path, encoding: str, declared: str) -> None:
+    log = Log(name="l", columns={"at": "timestamp", "who": "string"}, event_time="at", csv=Csv(encoding=declared))
+    file = tmp_path / "a.csv"
+    file.write_bytes("at,who\n2026-01-01T12:00:00Z,é\n".encode(encoding))
+    (found,) = inspect_files(log, "csv", [f"file:{file}"])
+    assert "it looks like UTF-16: convert it to UTF-8, for example with iconv -f UTF-16" in found.broken
+    # This process leaves such a file to that inspection, as an epoch on Spark does.
+    assert read_text(log, "csv", [f"file:{file}"], BlankLines()) is None
+    with pytest.raises(LoadError, match="it looks like UTF-16"):
+        read_samples([log], file)
+    file.write_bytes(file.read_bytes().decode(encoding).encode(declared))
+    ((_, sample),) = read_samples([log], file)
+    assert [record["who"] for record in sample.records] == ["é"]

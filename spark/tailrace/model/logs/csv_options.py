@@ -63,7 +63,7 @@ class Csv:
             yield Fault("csv.null", self.null, "texts without delimiters, quotes and line ends", 'write null="NULL"')
         if not _keeps_ascii(self.encoding):
             expected = "the name of a codec in which ASCII characters are single bytes"
-            yield Fault("csv.encoding", self.encoding, expected, "convert the files to UTF-8")
+            yield Fault("csv.encoding", self.encoding, expected, "convert the files to UTF-8, with iconv -t UTF-8")
         header: object = self.header
         if not isinstance(header, bool):
             yield Fault("csv.header", header, "True or False", "leave it out for True")

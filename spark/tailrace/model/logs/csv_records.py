@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
@@ -28,6 +29,7 @@ from tailrace.model.logs.shapes import Field
 
 QUOTES = "quotes are not as in RFC 4180"
 NO_HEADER = "no header"
+UTF_16 = "it looks like UTF-16: convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8"
 
 
 class CsvHeaderError(ValueError):
@@ -118,6 +120,8 @@ class CsvRecords:
         return "{" + ",".join(members) + "}" if members else None
 
     def _header_text(self, header: bytes) -> str:
+        if b"\0" in header or header.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise CsvHeaderError(UTF_16)
         try:
             return header.decode(self.csv.encoding).strip(self.around)
         except ValueError as error:
