@@ -148,6 +148,7 @@ def test_a_stream_in_json_is_an_object_an_epoch(definition: str, played: type[Pl
         "records": 100,
         "rejected": 2,
         "duplicates": 0,
+        "rounded": 0,
         "blank_lines": 0,
         "recovered": False,
         "seconds": 0.5,

@@ -85,12 +85,15 @@ def test_status_says_what_holds_the_watermark_back(lake: Lake, settings: Setting
     assert json.loads(run("status", definition, "--json"))["logs"][0]["held_by"] == ["rides-1"]
 
 
-def test_status_says_how_many_records_came_again(lake: Lake, settings: Settings, definition: str) -> None:
+def test_status_says_how_many_records_came_again_and_how_many_values_were_rounded(
+    lake: Lake, settings: Settings, definition: str
+) -> None:
     small_lake.make(settings)
-    append(lake, RIDES.name, [], {"epoch": "2", "duplicates": "1234"})
+    append(lake, RIDES.name, [], {"epoch": "2", "duplicates": "1234", "rounded": "1"})
     lines = [" ".join(line.split()) for line in run("status", definition).splitlines()]
-    assert any("2 records, 0 rejected, 1,234 duplicates" in line for line in lines)
-    assert json.loads(run("status", definition, "--json"))["logs"][0]["duplicates"] == 1234
+    assert any("2 records, 0 rejected, 1,234 duplicates, 1 rounded value" in line for line in lines)
+    (log,) = json.loads(run("status", definition, "--json"))["logs"]
+    assert (log["duplicates"], log["rounded"]) == (1234, 1)
 
 
 def test_of_many_partitions_the_furthest_behind_are_shown(lake: Lake, settings: Settings, definition: str) -> None:

@@ -25,7 +25,7 @@ from tailrace.model.logs.csv_records import CsvRecords
 from tailrace.model.logs.json_records import JsonRecords, as_values
 from tests.ingest.test_nested_records import TYPES, values
 from tests.support.depth import cases
-from tests.support.lakes.files import THINGS, said
+from tests.support.lakes.files import THINGS, counted, said
 from tests.support.services.schema_registry import as_lines
 
 AT = "2026-01-01T12:00:00Z"
@@ -39,7 +39,7 @@ def by_model(log: Log, header: bytes | None, texts: Sequence[bytes]) -> list[dic
         read = reader.read(text)
         found.append(read if isinstance(read, str) else {
             name: as_values(shapes[name], value) if name in shapes else value for name, value in read.items()
-        })  # fmt: skip
+        } | counted(log, read))  # fmt: skip
     return found
 
 
@@ -82,7 +82,11 @@ def tables(draw: st.DrawFn) -> tuple[Log, bytes | None, list[bytes]]:
     """A log with options of CSV, a header, and lines below the header, some of which are spoiled."""
     csv = draw(OPTIONS)
     log = replace(
-        THINGS, csv=csv, fields={"id": "The ID.x", "n": "N"}, unknown=draw(st.sampled_from(["reject", "ignore"]))
+        THINGS,
+        csv=csv,
+        fields={"id": "The ID.x", "n": "N"},
+        unknown=draw(st.sampled_from(["reject", "ignore"])),
+        rounding=draw(st.sampled_from([None, "half_even"])),
     )
     if draw(st.integers(0, 3)) == 0:
         log = replace(log, rest="extra")

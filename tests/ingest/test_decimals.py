@@ -21,7 +21,7 @@ from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.line_reader import read_all
 from tailrace.ingest.plain_files import read_typed
 from tailrace.ingest.plain_values import fitted_decimals
-from tailrace.model.base.json_scalars import ROUNDINGS, decimal_value
+from tailrace.model.base.json_scalars import ROUNDINGS, Rounded, decimal_value
 from tailrace.model.logs.csv_records import CsvRecords
 from tailrace.model.logs.json_records import as_record
 from tailrace.model.logs.log import Log
@@ -29,7 +29,7 @@ from tests.ingest.test_avro_files import opened
 from tests.ingest.test_nested_messages import avro, comparable, logical, record, stored
 from tests.support.depth import cases
 from tests.support.lakes.avro_files import container
-from tests.support.lakes.files import by_model, said
+from tests.support.lakes.files import by_model, counted, said
 from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 AT = "2026-01-01T12:00:00Z"
@@ -135,7 +135,7 @@ def test_X6_a_number_of_too_many_digits_is_never_another_number(type: str, numbe
     found = said(log, read_all(csv_reader(log, b"at,x"), as_lines([f"{AT},{number}".encode(), f"{AT},1".encode()])))
     reader = CsvRecords(log, b"at,x")
     assert comparable(found) == comparable([
-        one if isinstance(one, str) else as_record(log, one)
+        one if isinstance(one, str) else as_record(log, one) | counted(log, one)
         for one in (reader.read(f"{AT},{text}".encode()) for text in (number, "1"))
     ])  # fmt: skip
 
@@ -158,11 +158,12 @@ def test_decimals_of_any_width_are_fitted_as_their_digits_are(
 ) -> None:
     to = min(to, precision)
     given = [None if one is None else Decimal(one).scaleb(-scale, PRECISE) for one in units]
-    made, misfits = fitted_decimals(pa.array(given, pa.decimal256(76, scale)), precision, to, rounding)
-    for one, found, bad in zip(given, made.to_pylist(), misfits.tolist(), strict=True):
+    made, misfits, rounded = fitted_decimals(pa.array(given, pa.decimal256(76, scale)), precision, to, rounding)
+    columns = (given, made.to_pylist(), misfits.tolist(), rounded.tolist())
+    for one, found, bad, lost in zip(*columns, strict=True):
         try:
             expected = None if one is None else decimal_value(f"{one:f}", precision, to, rounding)
-            assert (found, bad) == (expected, False)
+            assert (found, bad, lost) == (expected, False, isinstance(expected, Rounded))
         except (ValueError, ArithmeticError):
             assert bad
 

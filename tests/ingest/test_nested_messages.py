@@ -156,6 +156,7 @@ def written(draw: st.DrawFn) -> Written:
         name="any", columns={"at": "timestamp", **types}, event_time="at", fields=places, elements=2,
         unknown=draw(st.sampled_from(["reject", "ignore"])), rest=draw(st.sampled_from([None, None, "extra"])),
         zone=draw(st.sampled_from(["UTC", "Europe/Berlin"])),
+        rounding=draw(st.sampled_from([None, "half_even", "down"])),
     )  # fmt: skip
     ways = {name: way(draw, type) for name, type in types.items()}
     if log.unknown == "ignore" or log.rest is not None:

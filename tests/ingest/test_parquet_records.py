@@ -26,7 +26,7 @@ from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.plain_files import parquet_parts, read_typed, stored_name
 from tailrace.ingest.sources import Files
-from tailrace.model.base.json_scalars import ROUNDINGS, decimal_value
+from tailrace.model.base.json_scalars import ROUNDINGS, Rounded, decimal_value
 from tailrace.model.base.types import element_type, map_value, struct_fields
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.shapes import Plain
@@ -134,6 +134,7 @@ def logs(draw: st.DrawFn) -> tuple[Log, pa.Table, list[bytes]]:
     log = Log(
         name="any", columns={"at": "timestamp", **types}, event_time="at", elements=2,
         fields={name: f"`in`.`{name}.of`" for name in types} if inside else {},
+        rounding=draw(st.sampled_from([None, "half_even", "down"])),
     )  # fmt: skip
     made = {f"{name}.of" if inside else name: draw(columns(type)) for name, type in types.items()}
     rows = draw(st.lists(st.fixed_dictionaries({name: value for name, (_, value, _) in made.items()}), max_size=5))
@@ -268,6 +269,8 @@ def test_a_double_is_the_decimal_of_its_shortest_text(
     made = [None if bad else one for one, bad in zip(found.values.to_pylist(), misfits, strict=True)]
     assert made == expected
     assert misfits.tolist() == [one is None for one in expected]
+    counts = np.zeros(len(given)) if found.rounded is None else found.rounded
+    assert counts.tolist() == [isinstance(one, Rounded) for one in expected]
 
 
 @given(st.lists(st.datetimes() | st.sampled_from(

@@ -8,8 +8,8 @@ the column and is marked, and the reason for rejecting its record names the valu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from tailrace.ingest.column_types import column_type
 from tailrace.ingest.json_texts import json_texts, list_parts
 from tailrace.ingest.plain_columns import Mask
 from tailrace.ingest.plain_values import (
+    Fitted,
     PlainValues,
     each_different,
     fitted_decimals,
@@ -50,11 +51,13 @@ class Converted:
     """Converted values, and a mask of the values that do not fit; the mask is None if all values fit.
 
     A value with parts does not fit if one of its parts does not. `reason` is called for values that do not fit.
+    `rounded` is the number of decimals in each value that were rounded; it is None if none was.
     """
 
     values: pa.Array
     misfits: Mask | None = None
     reason: Reason = lambda row, path: path
+    rounded: npt.NDArray[np.int64] | None = None
 
 
 class ArrowValues:
@@ -121,8 +124,9 @@ class ArrowValues:
         misfits = None
         if found.misfits is not None:
             misfits = found.misfits[places] & _there(values)
+        rounded = None if found.rounded is None else found.rounded[places] * _there(values)
         return Converted(
-            found.values.take(values.indices), misfits, lambda row, path: found.reason(int(places[row]), path)
+            found.values.take(values.indices), misfits, lambda row, path: found.reason(int(places[row]), path), rounded
         )
 
     def _struct(self, shape: Struct, values: pa.StructArray, level: int) -> Converted:
@@ -136,7 +140,7 @@ class ArrowValues:
             name, first = next((name, one) for name, one in marked if one.misfits is not None and one.misfits[row])
             return first.reason(row, f"{path}.{name}")
 
-        return Converted(made, _any([one.misfits for one in fields]), reason)
+        return Converted(made, _any([one.misfits for one in fields]), reason, total_rounded(fields))
 
     def _listed(self, shape: Listed, values: pa.Array, level: int) -> Converted:
         ends, elements = list_parts(values)
@@ -152,7 +156,7 @@ class ArrowValues:
             return too_many(path, most)
 
         misfits = _any([many if many.any() else None, _within(inner.misfits, ends)])
-        return Converted(made, misfits, reason)
+        return Converted(made, misfits, reason, _added_up(inner.rounded, ends))
 
     def _mapped(self, shape: Mapped, values: pa.Array, level: int) -> Converted:
         """Convert a map to the list of its entries, sorted by key."""
@@ -193,12 +197,14 @@ class ArrowValues:
 
         found = [mask if mask is not None and mask.any() else None for mask in (twice, many)]
         misfits = _any([*found, _within(key.misfits, ends), _within(value.misfits, ends)])
-        return Converted(made, misfits, reason)
+        return Converted(made, misfits, reason, _added_up(value.rounded, ends))
 
     def _plain(self, shape: Plain, values: pa.Array, level: int) -> Converted:
         declared, type = shape.type, values.type
         if (parts := decimal_parts(declared)) is not None:
-            return self._checked(shape, values, *_decimals(values, *parts, shape.rounding))
+            made, misfits, rounded = _decimals(values, *parts, shape.rounding)
+            counts = rounded.astype(np.int64) if rounded.any() else None
+            return replace(self._checked(shape, values, made, misfits), rounded=counts)
         if declared == "string":
             return _strings(values)
         if declared in ("int", "bigint"):
@@ -353,7 +359,22 @@ def _infinite(numbers: pa.Array) -> Mask:
     return found
 
 
-def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None) -> tuple[pa.Array, Mask | None]:
+def total_rounded(values: Iterable[Converted]) -> npt.NDArray[np.int64] | None:
+    """Return how many decimals were rounded in each row of several columns; None if none was."""
+    counts = [one.rounded for one in values if one.rounded is not None]
+    return sum(counts[1:], counts[0]) if counts else None
+
+
+def _added_up(counts: npt.NDArray[np.int64] | None, ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:
+    """Add up the counts of the elements of each list."""
+    if counts is None:
+        return None
+    before = np.concatenate([[0], np.cumsum(counts)])
+    made: npt.NDArray[np.int64] = before[ends[1:]] - before[ends[:-1]]
+    return made
+
+
+def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None) -> Fitted:
     """Convert numbers to decimals."""
     type, to = values.type, pa.decimal128(precision, scale)
     if pa.types.is_floating(type):
@@ -363,7 +384,8 @@ def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None
         misfits = _outside(values, -most, most)
         # Cast in two steps, because Arrow first requires a decimal type with enough digits for every integer.
         wide = pa.decimal128(20 if type == pa.uint64() else 19, 0)
-        return _without(values, misfits).cast(wide).cast(to), misfits
+        none = np.zeros(len(values), np.bool_)
+        return Fitted(_without(values, misfits).cast(wide).cast(to), none if misfits is None else misfits, none)
     return fitted_decimals(values, precision, scale, rounding)
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
 from tailrace.ingest.plain_columns import Mask
-from tailrace.ingest.plain_values import PlainValues, fitted_decimals, shortest_decimals
+from tailrace.ingest.plain_values import Fitted, PlainValues, fitted_decimals, shortest_decimals
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import AS_TEXT, Plain
@@ -228,11 +228,26 @@ def can_hold(kind: Kind, shape: Plain) -> bool:
     return kind.name in ("decimal", "string", "float", "double") or kind in _WHOLE
 
 
-def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
-    """Convert raw values of a kind that the column can hold; return the values, and a mask of the misfits.
+def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> Fitted:
+    """Convert raw values of a kind that the column can hold.
 
     The value of a misfit is of no meaning. An instant or a date may be outside the range that tables can store.
     """
+    if shape.rounding is not None and kind.name in ("float", "double"):
+        parts = decimal_parts(shape.type)
+        assert parts is not None, "only decimals are rounded"
+        return shortest_decimals(values, *parts, shape.rounding)
+    if shape.rounding is not None and kind.name in ("string", "enum", "bytes"):
+        texts, bad = as_texts(values)
+        made, odd, rounded = plain.rounded_texts(replace(shape, form=AS_TEXT), texts)
+        return Fitted(made, bad | odd, rounded)
+    if kind.name == "decimal":
+        return _decimals(values, kind, shape)
+    return Fitted(*_exact_values(plain, values, kind, shape), np.zeros(len(values), np.bool_))
+
+
+def _exact_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+    """Convert raw values that are not rounded; return the values, and a mask of the misfits."""
     type, fits = column_type(shape.type).arrow, np.zeros(len(values), np.bool_)
     match kind.name:
         case "null":
@@ -241,8 +256,6 @@ def plain_values(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain)
             return _whole(plain, values, kind, shape)
         case "float" | "double":
             return _floating(values, shape)
-        case "decimal":
-            return _decimals(values, kind, shape)
         case "uuid":
             return _uuids(values), fits
         case "date" | "timestamp-millis" | "timestamp-micros" | "timestamp-nanos":
@@ -299,14 +312,14 @@ def _whole(plain: PlainValues, values: pa.Array, kind: Kind, shape: Plain) -> tu
         # Cast in two steps, because Arrow first requires a decimal type with enough digits for every value of the
         # integer type, even if all values are smaller.
         wide = values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0))
-        return fitted_decimals(wide, type.precision, type.scale)
+        return fitted_decimals(wide, type.precision, type.scale)[:2]
     return values.cast(type), bad
 
 
 def _floating(values: pa.Array, shape: Plain) -> tuple[pa.Array, Mask]:
     type = column_type(shape.type).arrow
     if pa.types.is_decimal(type):
-        return shortest_decimals(values, type.precision, type.scale, shape.rounding)
+        return shortest_decimals(values, type.precision, type.scale)[:2]
     made = values.cast(type, safe=False)
     lost = pc.and_(pc.is_inf(made), pc.is_finite(values))
     return made, pc.fill_null(lost, False).to_numpy(zero_copy_only=False)
@@ -328,7 +341,7 @@ def _uuids(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), text, pa.scalar(None, pa.string()))
 
 
-def _decimals(values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mask]:
+def _decimals(values: pa.Array, kind: Kind, shape: Plain) -> Fitted:
     """Convert unscaled values, which are bytes in big-endian two's complement, to decimals of a column."""
     assert kind.parts is not None
     (precision, scale), to = kind.parts, column_type(shape.type).arrow
@@ -352,8 +365,8 @@ def _decimals(values: pa.Array, kind: Kind, shape: Plain) -> tuple[pa.Array, Mas
     bad |= outside.to_numpy(zero_copy_only=False)
     there = pa.array(~bad & values.is_valid().to_numpy(zero_copy_only=False))
     own = pc.if_else(there, made, pa.scalar(None, made.type))
-    fitted, unlike = fitted_decimals(own, to.precision, to.scale, shape.rounding)
-    return fitted, bad | unlike
+    fitted, unlike, rounded = fitted_decimals(own, to.precision, to.scale, shape.rounding)
+    return Fitted(fitted, bad | unlike, rounded)
 
 
 def _without(values: pa.Array, bad: Mask) -> pa.Array:

@@ -32,10 +32,11 @@ from tailrace.ingest.line_reader import (
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
 from tailrace.ingest.plain_values import has_short_decimals
+from tailrace.model.base.json_scalars import rounded_in
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.csv_records import CsvRecords, as_json
 from tailrace.model.logs.json_records import SPACE, cell_value
-from tailrace.model.logs.log import UNITS, Log
+from tailrace.model.logs.log import ROUNDED, UNITS, Log
 from tailrace.model.logs.shapes import Plain, Shape
 
 TOGETHER = 16_000
@@ -146,6 +147,8 @@ class CsvReader(LineReader):
             columns.setdefault(name, pa.nulls(len(rows), self.schema.field(name).type))
         if self.log.rest is not None:
             columns[self.log.rest] = self._rest(read)
+        if self.log.rounds:
+            columns[ROUNDED] = pa.array(doubt.rounded, pa.int32())
         self.add_folders(columns, lines.column("_source"), doubt.misfits)
         table = self.table(columns, lines)
         unsure = doubt.misfits | ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -222,8 +225,19 @@ class CsvReader(LineReader):
         return made
 
     def _by_model(self, shape: Shape, values: pa.Array, name: str, doubt: Doubt) -> pa.Array:
-        type = self.schema.field(name).type
-        return doubt.marked(self.plain.one_by_one(values, type, partial(_read_cell, self, shape, name)))
+        type, counts = self.schema.field(name).type, dict[str, int]()
+
+        def read(text: str) -> Any:
+            made = _read_cell(self, shape, name, text)
+            if self.log.rounds and (count := rounded_in(made)):
+                counts[text] = count
+            return made
+
+        converted = doubt.marked(self.plain.one_by_one(values, type, read))
+        if counts:
+            given = (counts.get(text, 0) for text in values.to_pylist())
+            doubt.rounded += np.fromiter(given, np.int64, len(values))
+        return converted
 
     def _rest(self, read: pa.Table) -> pa.Array:
         """Build the column of undeclared cells, as one JSON object for each line."""

@@ -38,9 +38,10 @@ from tailrace.ingest.line_reader import (
 )
 from tailrace.ingest.plain_columns import Mask, fit_mask
 from tailrace.ingest.plain_values import unrounded_type
+from tailrace.model.base.json_scalars import rounded_in
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of
-from tailrace.model.logs.log import UNITS, Log
+from tailrace.model.logs.log import ROUNDED, UNITS, Log
 from tailrace.model.logs.shapes import AS_TEXT, Field, Listed, Mapped, Plain, Shape, Struct
 
 TOGETHER = 4_000
@@ -198,20 +199,24 @@ class JsonReader(LineReader):
         if not self._strict:
             unsure |= _no_numbers(lines.column(0))
         if self._some is not None:
-            columns |= self._read_some(self._some, lines.column(0), unsure)
+            columns |= self._read_some(self._some, lines.column(0), unsure, doubt)
+        if self.log.rounds:
+            columns[ROUNDED] = pa.array(doubt.rounded, pa.int32())
         self.add_folders(columns, lines.column("_source"), unsure)
         table = self.table(columns, lines)
         if self._times:
             unsure |= ~fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         return (table.filter(pa.array(~unsure)) if unsure.any() else table), unsure
 
-    def _read_some(self, records: JsonRecords, raw: pa.BinaryArray, unsure: Mask) -> dict[str, pa.Array]:
+    def _read_some(self, records: JsonRecords, raw: pa.BinaryArray, unsure: Mask, doubt: Doubt) -> dict[str, pa.Array]:
         """Read the columns that Arrow cannot parse, record by record."""
         read = [records.read_some(one) for one in raw.to_pylist()]
         unsure |= np.array([one is None for one in read], np.bool_)
         names = [one.name for one in self.log.shape if not _arrow_parses(one.shape)]
         names += [] if self.log.rest is None else [self.log.rest]
         values = [one or {} for one in read]
+        if self.log.rounds:
+            doubt.rounded += np.fromiter(map(rounded_in, values), np.int64, len(values))
         return {name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in names}
 
     def _columns(self, branch: Branch, given: Any, made: dict[str, pa.Array], doubt: Doubt) -> None:
@@ -241,6 +246,9 @@ class JsonReader(LineReader):
             if deep.any():
                 before = np.concatenate([[0], np.cumsum(deep)])
                 outer |= before[ends[1:]] > before[ends[:-1]]
+        if inside.rounded.any():
+            before = np.concatenate([[0], np.cumsum(inside.rounded)])
+            doubt.rounded += before[ends[1:]] - before[ends[:-1]]
         return pa.ListArray.from_arrays(values.offsets, inner, mask=values.is_null())
 
     def _plain(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:
@@ -251,7 +259,9 @@ class JsonReader(LineReader):
         if shape.type in ("timestamp", "date", "time", "binary"):
             return doubt.marked(self.plain.of_texts(shape, values))
         if shape.rounding is not None:
-            return doubt.marked(self.plain.rounded(shape, values))
+            made, misfits, rounded = self.plain.rounded(shape, values)
+            doubt.rounded += rounded
+            return doubt.marked((made, misfits))
         return doubt.marked(self.plain.within_precision(shape, values)) if decimal_parts(shape.type) else values
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tailrace.ingest.column_values import Misfits
 from tailrace.ingest.plain_columns import as_numbers, fit_mask, schema_of
 from tailrace.model.logs.json_records import time_fault
-from tailrace.model.logs.log import SIGN, Log
+from tailrace.model.logs.log import ROUNDED, SIGN, Log
 
 
 def judged_records(
@@ -28,7 +28,13 @@ def judged_records(
     if log.arrival_time is not None:
         made["_arrival"] = columns[log.arrival_time]
     nothing = {name: pa.nulls(rows, schema.field(name).type) for name in ("_error", "_raw")}
-    made = {**columns, **made, **nothing, SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows)}
+    made = {
+        ROUNDED: pa.nulls(rows, pa.int32()),
+        **columns,
+        **made,
+        **nothing,
+        SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows),
+    }
     table = pa.table([made[name] for name in schema.names], schema=schema)
     fits = fit_mask(log, table)
     if not misfits and pc.all(fits, min_count=0).as_py():

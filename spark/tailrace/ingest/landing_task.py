@@ -23,7 +23,7 @@ from tailrace.ingest.sources import TYPED, Format
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_only_declared
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import ROUNDED, Log
 from tailrace.model.step.progress import Seen
 
 PART = 64 * 2**20
@@ -38,7 +38,8 @@ If there are more, Spark reads the whole epoch.
 
 @dataclass(frozen=True)
 class LandedPart:
-    """The result of a task: data files, the number of their records, the latest times, and the rejected records.
+    """The result of a task: data files, the number of their records and of the decimals in them that were rounded, the
+    latest times, and the rejected records.
 
     The latest times are the latest event time and the latest arrival time of the records in the data files.
     """
@@ -48,6 +49,7 @@ class LandedPart:
     seen: Mapping[str, Seen] = field(default_factory=dict)
     rejected: pa.Table | None = None
     blank: int = 0
+    rounded: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,10 @@ class LandingTask:
                 own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
                 files = tuple(write_files(table, own.select(schema.names).cast(schema)))
                 seen = merge_seen([found.seen, latest_in(self.log, read)])
-                found = LandedPart((*found.files, *files), found.records + read.num_rows, seen)
+                rounded = (pc.sum(read[ROUNDED]).as_py() or 0) if self.log.rounds else 0
+                found = LandedPart(
+                    (*found.files, *files), found.records + read.num_rows, seen, rounded=found.rounded + rounded
+                )
         except (UnplainError, UnreadableFileError):
             for file in found.files:
                 table.io.delete(file.file_path)

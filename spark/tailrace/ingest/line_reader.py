@@ -22,8 +22,9 @@ from tailrace.ingest.column_types import column_type
 from tailrace.ingest.folder_values import FolderValues
 from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
+from tailrace.model.base.json_scalars import rounded_in
 from tailrace.model.logs.json_records import JsonRecords, Values
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import ROUNDED, Log
 from tailrace.model.logs.shapes import Plain
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -56,15 +57,19 @@ class Records(Protocol):
 
 @dataclass
 class Doubt:
-    """Masks of values: values that do not fit, and doubles from which digits may have been lost."""
+    """Masks of values: values that do not fit, and doubles from which digits may have been lost.
+
+    `rounded` is the number of decimals in each value that were rounded.
+    """
 
     misfits: Mask
     doubles: Mask
+    rounded: Rows
 
     @classmethod
     def none(cls, size: int) -> Doubt:
         """Return the masks of values of which none is doubtful."""
-        return cls(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        return cls(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.int64))
 
     def marked(self, made: tuple[pa.Array, Mask]) -> pa.Array:
         """Return converted values, and mark the values that do not fit."""
@@ -99,6 +104,8 @@ class LineReader(ABC):
         columns: dict[str, pa.Array] = {
             name: pa.array([one.get(name) for one in values], self.schema.field(name).type) for name in self.log.columns
         }
+        if self.log.rounds:
+            columns[ROUNDED] = pa.array(map(rounded_in, values), pa.int32())
         columns["_error"] = pa.array(errors, pa.string())
         bad = columns["_error"].is_valid()
         columns["_raw"] = pc.if_else(bad, lines.column(0), pa.scalar(None, pa.binary()))

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.ingest.arrow_values import ArrowValues, Converted
+from tailrace.ingest.arrow_values import ArrowValues, Converted, total_rounded
 from tailrace.ingest.column_types import WITHOUT_ZONE, parquet_kind, parquet_kinds, parquet_type
 from tailrace.ingest.folder_values import FolderValues, folder_reasons
 from tailrace.ingest.json_texts import is_listed, json_objects, value_sizes
 from tailrace.ingest.line_reader import Rows
 from tailrace.ingest.plain_columns import Mask, as_numbers, fit_mask, schema_of
 from tailrace.model.logs.json_records import DECLARE, Branch, branch_of, time_fault
-from tailrace.model.logs.log import Log, too_large
+from tailrace.model.logs.log import ROUNDED, Log, too_large
 from tailrace.model.logs.shapes import Listed, Mapped, Plain, Shape, Struct
 
 _TOGETHER = 64 * 2**20
@@ -212,6 +212,9 @@ class ParquetRows:
         made |= placed.columns
         if self.log.arrival_time is not None:
             places["_arrival"] = made[self.log.arrival_time]
+        if self.log.rounds:
+            rounded = total_rounded(found.values())
+            made[ROUNDED] = pa.array(np.zeros(rows, np.int32) if rounded is None else rounded, pa.int32())
         table = _table(schema, made | places, rows)
         fits: Mask = fit_mask(self.log, table).to_numpy(zero_copy_only=False).astype(np.bool_)
         for one in found.values():

@@ -40,7 +40,7 @@ from tailrace.ingest.sources import (
     row_group_parts,
 )
 from tailrace.model.logs.json_records import AROUND
-from tailrace.model.logs.log import SCANNED, Log
+from tailrace.model.logs.log import ROUNDED, SCANNED, Log
 from tailrace.sql.terms import Sql, null, quoted
 
 
@@ -178,7 +178,7 @@ def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> Dat
     """Return a frame with one rejected record for each file that cannot be read."""
     rows = ", ".join(f"({_literal(one.path)}, {_literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
-    items += [f"{null('binary')} AS _raw"]
+    items += [f"{null('binary')} AS _raw", *([f"{null('int')} AS {ROUNDED}"] if log.rounds else [])]
     frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
     return frame if broken else frame.where("false")
 

@@ -18,25 +18,35 @@ import pyarrow.compute as pc
 from tailrace.ingest.column_types import INSTANTS, TimeScale, column_type, time_scale
 from tailrace.model.base.time import duration, instant
 from tailrace.model.base.types import is_plain
-from tailrace.model.logs.log import SIGN, Log
+from tailrace.model.logs.log import ROUNDED, SIGN, Log
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """A mask of values or records."""
 
 
+OF_READING = ("_error", "_raw", ROUNDED)
+"""The columns of records that were read (`schema_of`) that the log's own records do not have."""
+
+
+def own_columns(records: pa.Table) -> pa.Table:
+    """Return valid records without the columns of reading them."""
+    return records.select([name for name in records.column_names if name not in OF_READING])
+
+
 def schema_of(log: Log) -> pa.Schema:
     """Return the schema of records that were read: the declared columns, the record's position, and the record's
-    error.
+    error. If the log rounds decimals, the last column is the number of the record's rounded values (`ROUNDED`).
     """
-    return _schema(tuple(log.columns.items()), log.signed)
+    return _schema(tuple(log.columns.items()), log.signed, log.rounds)
 
 
 @lru_cache(maxsize=64)
-def _schema(columns: tuple[tuple[str, str], ...], signed: bool) -> pa.Schema:
+def _schema(columns: tuple[tuple[str, str], ...], signed: bool, rounds: bool) -> pa.Schema:
     fields = [pa.field(name, column_type(type).arrow) for name, type in columns]
     fields += [pa.field(SIGN, pa.int32())] if signed else []
     place = {"_source": pa.string(), "_offset": pa.int64(), "_arrival": pa.timestamp("us", "UTC")}
-    return pa.schema([*fields, *place.items(), ("_error", pa.string()), ("_raw", pa.binary())])
+    counted = [(ROUNDED, pa.int32())] if rounds else []
+    return pa.schema([*fields, *place.items(), ("_error", pa.string()), ("_raw", pa.binary()), *counted])
 
 
 def row_bytes(log: Log, source: str) -> int:

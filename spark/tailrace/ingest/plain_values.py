@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,19 @@ import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import CLOCK, DAY, ZONE, column_type
 from tailrace.ingest.plain_columns import Mask
-from tailrace.model.base.json_scalars import decimal_value
+from tailrace.model.base.json_scalars import Rounded, decimal_value
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.json_records import DAY_MICROS, JsonRecords, MisfitError, text_value
 from tailrace.model.logs.log import UNITS
 from tailrace.model.logs.shapes import Plain
+
+
+class Fitted(NamedTuple):
+    """Converted values, a mask of the misfits, and a mask of the values that were rounded."""
+
+    values: pa.Array
+    misfits: Mask
+    rounded: Mask
 
 
 class PlainValues:
@@ -74,8 +82,8 @@ class PlainValues:
         made[moved] = np.array([self.records.of_local(one) for one in some.tolist()], np.int64)[each]
         return made
 
-    def rounded(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
-        """Round decimals of the type `unrounded_type`; return the values, and a mask of the misfits."""
+    def rounded(self, shape: Plain, values: pa.Array) -> Fitted:
+        """Round decimals of the type `unrounded_type`."""
         precision, scale = decimal_parts(shape.type) or (0, 0)
         end = pa.scalar(Decimal(10) ** (precision - scale))
         try:
@@ -85,7 +93,8 @@ class PlainValues:
             # The type is too narrow for a value that is rounded up, or for the comparison.
             return fitted_decimals(values, precision, scale, shape.rounding)
         kept = pc.if_else(bad, pa.scalar(None, made.type), made)
-        return kept.cast(pa.decimal128(precision, scale)), bad.to_numpy(zero_copy_only=False)
+        lost = pc.fill_null(pc.not_equal(kept, values), False).to_numpy(zero_copy_only=False)
+        return Fitted(kept.cast(pa.decimal128(precision, scale)), bad.to_numpy(zero_copy_only=False), lost)
 
     def within_precision(self, shape: Plain, values: pa.Array) -> tuple[pa.Array, Mask]:
         """Return decimals that Arrow parsed from numbers of JSON, and a mask of those with more digits than their type.
@@ -118,6 +127,20 @@ class PlainValues:
             # Some text is no decimal of the type, or has the form of a date but is no day of the calendar.
             pass
         return self.one_by_one(values, type, convert or partial(text_value, self.records, shape))
+
+    def rounded_texts(self, shape: Plain, values: pa.Array) -> Fitted:
+        """Convert texts to decimals, which are rounded."""
+        lost = list[str]()
+
+        def convert(text: str) -> Decimal:
+            made: Decimal = text_value(self.records, shape, text)
+            if isinstance(made, Rounded):
+                lost.append(text)
+            return made
+
+        made, misfits = self.of_texts(shape, values, convert)
+        rounded = pc.is_in(values, value_set=pa.array(lost, pa.string())).to_numpy(zero_copy_only=False)
+        return Fitted(made, misfits, rounded)
 
     def one_by_one(self, values: pa.Array, type: pa.DataType, convert: Callable[[str], Any]) -> tuple[pa.Array, Mask]:
         """Convert each different text with a function; return the values, and a mask of the misfits."""
@@ -169,9 +192,7 @@ def _instants(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("us", "UTC"))
 
 
-def shortest_decimals(
-    values: pa.Array, precision: int, scale: int, rounding: str | None = None
-) -> tuple[pa.Array, Mask]:
+def shortest_decimals(values: pa.Array, precision: int, scale: int, rounding: str | None = None) -> Fitted:
     """Convert doubles or floats to decimals by their shortest texts, rounded as `Log.rounding` says.
 
     A decimal number of at most 15 digits is the shortest text of the double that is nearest to it; for a float, of at
@@ -192,27 +213,34 @@ def shortest_decimals(
         exact[:] = False
     whole = pa.array(np.where(exact, units, 0).astype(np.int64), pa.int64(), mask=~(exact & there))
     made = _unscaled(whole, precision, scale)
-    misfits = ~exact & there
+    misfits, rounded = ~exact & there, np.zeros(len(values), np.bool_)
     unsure = misfits if single or scale > 22 or rounding is not None else misfits & ~short
     if unsure.any():
-        others, wrong = each_different(
-            values.filter(pa.array(unsure)),
-            lambda one: decimal_value(shortest_text(one, values.type), precision, scale, rounding),
-        )
+        lost = list[float]()
+
+        def convert(one: float) -> Decimal:
+            made = decimal_value(shortest_text(one, values.type), precision, scale, rounding)
+            if isinstance(made, Rounded):
+                lost.append(one)
+            return made
+
+        others, wrong = each_different(values.filter(pa.array(unsure)), convert)
+        rounded[unsure] = np.isin(wide[unsure], lost)
         made = pc.replace_with_mask(made, pa.array(unsure), others.cast(made.type))
         misfits[unsure] = wrong
-    return made, misfits
+    return Fitted(made, misfits, rounded)
 
 
-def fitted_decimals(values: pa.Array, precision: int, scale: int, rounding: str | None = None) -> tuple[pa.Array, Mask]:
-    """Convert decimals to a decimal type, rounded as `Log.rounding` says; return them, and a mask of the misfits.
+def fitted_decimals(values: pa.Array, precision: int, scale: int, rounding: str | None = None) -> Fitted:
+    """Convert decimals to a decimal type, rounded as `Log.rounding` says.
 
     A value does not fit if digits would be lost, or if it has more digits than its own type allows.
     """
     type, to, misfits = values.type, pa.decimal128(precision, scale), np.zeros(len(values), np.bool_)
+    rounded = np.zeros(len(values), np.bool_)
     try:
         values.validate(full=True)
-        return values.cast(to), misfits
+        return Fitted(values.cast(to), misfits, rounded)
     except pa.ArrowInvalid:
         wide = values.cast(pa.decimal256(76, type.scale))
     for whole in {precision - scale, type.precision - type.scale}:
@@ -221,15 +249,20 @@ def fitted_decimals(values: pa.Array, precision: int, scale: int, rounding: str 
     if type.scale > scale:
         if _reaches(fitted, 75 - type.scale).any():
             # Arrow gives a wrong number for a value that is rounded up to more digits than a type may have.
-            made, bad = each_different(fitted, lambda one: decimal_value(f"{one:f}", precision, scale, rounding))
-            return made.cast(to), misfits | bad
+            def convert(one: Decimal) -> Decimal:
+                return decimal_value(f"{one:f}", precision, scale, rounding)
+
+            made, bad = each_different(fitted, convert)
+            lost = each_different(fitted, lambda one: isinstance(convert(one), Rounded))[0].cast(pa.bool_())
+            return Fitted(made.cast(to), misfits | bad, pc.fill_null(lost, False).to_numpy(zero_copy_only=False))
         cut = pc.round(fitted, ndigits=scale, round_mode=_MODES[rounding or "down"])
         if rounding is None:
             misfits |= pc.fill_null(pc.not_equal(cut, fitted), False).to_numpy(zero_copy_only=False)
         else:
             misfits |= _reaches(cut, precision - scale)
+            rounded = pc.fill_null(pc.not_equal(cut, fitted), False).to_numpy(zero_copy_only=False) & ~misfits
         fitted = _without(cut, misfits)
-    return fitted.cast(to), misfits
+    return Fitted(fitted.cast(to), misfits, rounded)
 
 
 def _reaches(values: pa.Array, whole: int) -> Mask:

@@ -32,13 +32,14 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 class LandedCounts:
     """The counts of a landed bundle: records written to the log, rejected records, and dropped duplicates.
 
-    `blank` counts skipped blank lines, and `links` counts files that were skipped because they were reached through
-    symbolic links.
+    `rounded` counts the decimals in the log's records that were rounded (`Log.rounding`). `blank` counts skipped blank
+    lines, and `links` counts files that were skipped because they were reached through symbolic links.
     """
 
     records: int
     rejected: int
     duplicates: int = 0
+    rounded: int = 0
     blank: int = 0
     links: int = 0
 

@@ -37,7 +37,7 @@ from tailrace.ingest.plain_columns import Mask, schema_of
 from tailrace.ingest.plain_values import PlainValues
 from tailrace.model.base.json_limits import beyond, too_deep
 from tailrace.model.logs.json_records import Branch, JsonRecords, branch_of, excerpt, key_twice, too_many
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import ROUNDED, Log
 from tailrace.model.logs.shapes import Field, Listed, Mapped, Path, Plain, Shape, type_of
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ class SchemaColumns:
 
     def read(self, records: pa.StructArray) -> tuple[dict[str, pa.Array], Misfits]:
         """Convert raw records to the log's columns; return the columns and the misfits."""
-        values = _Values(self.log, self._plain)
+        values = _Values(self.log, self._plain, np.zeros(len(records), np.int32))
         made = nulls_of(self.log, len(records))
         root = _Place(np.arange(len(records)), lambda place: "")
         self._root.columns(records, values, root, made)
@@ -95,6 +95,8 @@ class SchemaColumns:
             assert self.log.rest is not None
             values.column = self.log.rest
             made[self.log.rest] = values.rest(self._rest[0], records, root)
+        if self.log.rounds:
+            made[ROUNDED] = pa.array(values.rounded)
         return made, values.misfits(self.log)
 
 
@@ -269,10 +271,14 @@ class _Place:
 
 @dataclass
 class _Values:
-    """One conversion: the values that do not fit, for each column. `column` is the column that is converted."""
+    """One conversion: the values that do not fit, for each column. `column` is the column that is converted.
+
+    `rounded` counts the rounded decimals of each record.
+    """
 
     log: Log
     plain: PlainValues
+    rounded: npt.NDArray[np.int32]
     column: str = ""
     _found: dict[str, dict[int, str]] = field(default_factory=dict)
 
@@ -352,7 +358,9 @@ class _PlainReader:
         return self.kind.raw
 
     def read(self, values: pa.Array, to: _Values, place: _Place) -> pa.Array:
-        made, bad = plain_values(to.plain, values, self.kind, self.shape)
+        made, bad, rounded = plain_values(to.plain, values, self.kind, self.shape)
+        if rounded.any():
+            np.add.at(to.rounded, place.owners[rounded], 1)
 
         def reason(index: int, path: str) -> str:
             shown = excerpt(json_text(self.kind, values[index].as_py(), lossy=True))

@@ -58,6 +58,7 @@ class LandedEpoch:
     records: FiledRecords
     seen: Mapping[str, Seen]
     blank: int
+    rounded: int
 
 
 class WorkerLanding:
@@ -111,7 +112,8 @@ class WorkerLanding:
         landed = LandedFiles(files, records, bad)
         frame = self._frame(files).withColumn("_epoch", F.lit(epoch).cast("bigint"))
         filed = FiledRecords(frame, LogFiles.of(self.lake.table(self.log.name), files))
-        return LandedEpoch(landed, filed, merge_seen(seen), sum(part.blank for part in parts))
+        blank, rounded = sum(part.blank for part in parts), sum(part.rounded for part in parts)
+        return LandedEpoch(landed, filed, merge_seen(seen), blank, rounded)
 
     def _frame(self, files: Sequence[DataFile]) -> DataFrame:
         columns = declared_types(self.log)

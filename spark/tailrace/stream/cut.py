@@ -247,7 +247,11 @@ class Cutter:
             bundle = cut.bundles[name]
             landed = landing.write(bundle.stamped, bundle.properties)
             found[name] = replace(
-                landed, duplicates=bundle.duplicates, blank=bundle.blank.total, links=cut.links.get(name, 0)
+                landed,
+                duplicates=bundle.duplicates,
+                rounded=bundle.rounded,
+                blank=bundle.blank.total,
+                links=cut.links.get(name, 0),
             )
         for landing in self.landings.values():
             landing.publish()

@@ -36,6 +36,7 @@ from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import complete_partitions, latest_by_partition, partition_names
+from tailrace.ingest.plain_columns import OF_READING, own_columns
 from tailrace.ingest.room import Room, TooLargeError
 from tailrace.ingest.sources import (
     Files,
@@ -53,6 +54,7 @@ from tailrace.lake.commit.epoch_properties import (
     IDLE,
     NEAR,
     PROGRESS,
+    ROUNDED,
     clock_properties,
     processing_times,
     progress_of,
@@ -61,6 +63,7 @@ from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
 from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
+from tailrace.model.logs.log import ROUNDED as ROUNDED_VALUES
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.sql.terms import Relation
 
@@ -89,8 +92,8 @@ class Bundle:
     written when the epoch is landed, including rejected records. `records` and `stamped` are Arrow tables if the
     records are read into this process. If Spark reads the records, `frame` is the Spark frame that is cached until the
     records have been folded. `progress` is the log's progress after the epoch. `duplicates` is the number of repeated
-    records that were dropped, `files` is the number of files of the epoch, and `blank` counts the blank lines in these
-    files.
+    records that were dropped, `rounded` is the number of decimals in `records` that were rounded, `files` is the number
+    of files of the epoch, and `blank` counts the blank lines in these files.
     """
 
     clock: Clock
@@ -100,6 +103,7 @@ class Bundle:
     progress: Progress
     frame: DataFrame | None = None
     duplicates: int = 0
+    rounded: int = 0
     files: int = 0
     blank: BlankLines = field(default_factory=BlankLines)
 
@@ -263,7 +267,8 @@ class Intake:
     def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
         """Build the epoch from records that the executors have already written to data files."""
         self._blank.here += landed.blank
-        return self._bundle(portion, landed.records, landed.landed, self._advanced_by(portion, landed.seen))
+        entries = self._advanced_by(portion, landed.seen)
+        return self._bundle(portion, landed.records, landed.landed, entries, rounded=landed.rounded)
 
     def _frame(self, portion: Portion) -> DataFrame:
         """Read the records of an epoch with Spark."""
@@ -338,7 +343,8 @@ class Intake:
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(portion.epoch, pa.int64()), table.num_rows))
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
-        return self._bundle(portion, good.drop_columns(["_error", "_raw"]), stamped, entries, duplicates)
+        rounded = (pc.sum(good[ROUNDED_VALUES]).as_py() or 0) if self.log.rounds else 0
+        return self._bundle(portion, own_columns(good), stamped, entries, duplicates, rounded)
 
     def _restored(self, lake: Lake) -> RememberedIds:
         """Use Spark to read the ids of the log's records, up to the log's last epoch."""
@@ -397,11 +403,22 @@ class Intake:
         # The fold's query gets the epoch's number as a literal, because the fold needs `_epoch` only for late records.
         # The query for the log's rows reads the number from a view: with a literal, Spark would have to compile the
         # query again in each epoch.
-        good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        return replace(self._bundle(portion, good, stamped, entries, duplicates), frame=records)
+        there, rounded = records.where("_error IS NULL"), 0
+        if self.log.rounds:
+            # The count goes into the commit with the records. The frame is cached, so it is not read again.
+            (found,) = there.agg(F.sum(ROUNDED_VALUES).alias("rounded")).collect()
+            rounded = found["rounded"] or 0
+        good = there.drop(*OF_READING).withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        return replace(self._bundle(portion, good, stamped, entries, duplicates, rounded), frame=records)
 
     def _bundle(
-        self, portion: Portion, records: BundleRecords, stamped: Landable, entries: Entries, duplicates: int = 0
+        self,
+        portion: Portion,
+        records: BundleRecords,
+        stamped: Landable,
+        entries: Entries,
+        duplicates: int = 0,
+        rounded: int = 0,
     ) -> Bundle:
         """Build an epoch from its records, with the clock and the properties for the log's commit."""
         clock = Clock(portion.epoch, self.progress.watermark, self.progress.now, entries.signals)
@@ -412,8 +429,11 @@ class Intake:
             properties[IDLE] = "true"
         if self.log.id_columns:
             properties[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        before = self.landing.log.head.number(ROUNDED, 0)
+        if self.log.rounds or before:
+            properties[ROUNDED] = str(before + rounded)
         return Bundle(
-            clock, properties, records, stamped, self.progress, duplicates=duplicates,
+            clock, properties, records, stamped, self.progress, duplicates=duplicates, rounded=rounded,
             files=len(portion.files), blank=self._blank,
         )  # fmt: skip
 

@@ -166,6 +166,7 @@ class Metrics:
         self._add("tailrace_records_total", landed.records)
         self._add("tailrace_rejected_records_total", landed.rejected)
         self._add("tailrace_duplicate_records_total", landed.duplicates)
+        self._add("tailrace_rounded_values_total", landed.rounded)
         self._set("tailrace_last_epoch_timestamp_seconds", time.time())
         for phase, seconds in report.phases.items():
             self._metrics["tailrace_epoch_phase_seconds"].labels(self.log, phase).observe(seconds)

@@ -161,7 +161,15 @@ def epoch_data(report: EpochReport) -> dict[str, Any]:
     }
     data: dict[str, Any] = {
         "event": "epoch",
-        **fields(report, "epoch", "landed.records", "landed.rejected", "landed.duplicates", "blank_lines=landed.blank"),
+        **fields(
+            report,
+            "epoch",
+            "landed.records",
+            "landed.rejected",
+            "landed.duplicates",
+            "landed.rounded",
+            "blank_lines=landed.blank",
+        ),
         **fields(report, "recovered", "seconds"),
         "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
         "pipelines": pipelines,

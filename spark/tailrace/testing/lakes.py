@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_group import FoldGroup, landed_logs
-from tailrace.ingest.plain_columns import schema_of
+from tailrace.ingest.plain_columns import own_columns, schema_of
 from tailrace.ingest.row_landing import RowLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES, IDLE, PROGRESS, READ, clock_properties
@@ -219,7 +219,7 @@ class LakeStream:
             if log.id_columns:
                 properties[DUPLICATES] = str(cutter.cut.duplicates[name])
             landing.write(rows, properties)
-            good = rows.slice(0, len(records)).drop_columns(["_error", "_raw"])
+            good = own_columns(rows.slice(0, len(records)))
             passed[name] = PassedEpoch.of(good, clock, idle=progress.all_idle)
             self.clock.reached = clock.processing_time
         reading, phases = self._group.landing(passed), Phases()

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from tailrace.model.base.json_scalars import rounded_in
 from tailrace.model.logs.json_records import JsonRecords, as_record
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import ROUNDED, Log
 
 THINGS = Log(
     name="things",
@@ -70,14 +71,21 @@ def by_model(log: Log, texts: Sequence[bytes | None], source: str = "") -> list[
     reader, found = JsonRecords(log), list[dict[str, Any] | str]()
     for text in texts:
         read = reader.read(text, source=source)
-        found.append(read if isinstance(read, str) else as_record(log, read))
+        found.append(read if isinstance(read, str) else as_record(log, read) | counted(log, read))
     return found
+
+
+def counted(log: Log, values: dict[str, Any]) -> dict[str, Any]:
+    """The number of a record's rounded values, if its log rounds."""
+    return {ROUNDED: rounded_in(values)} if log.rounds else {}
 
 
 def said(log: Log, rows: pa.Table) -> list[dict[str, Any] | str]:
     """Give the record, or the reason for rejecting it, of each row of a table, in the order of the rows' places."""
     read = rows.sort_by("_offset").to_pylist()
-    return [row["_error"] or {name: row[name] for name in log.columns} for row in read]
+    counts = [{ROUNDED: row[ROUNDED] or 0} if log.rounds else {} for row in read]
+    rows_ = zip(read, counts, strict=True)
+    return [row["_error"] or {name: row[name] for name in log.columns} | count for row, count in rows_]
 
 
 def outcome(frame: DataFrame, log: Log, records: int) -> Outcome:

@@ -43,7 +43,7 @@ Backlog = Callable[[], "tuple[int, int] | None"]
 The function returns None if these amounts are unknown.
 """
 
-_LANDED = ("records", "rejected", "duplicates", "blank", "links")
+_LANDED = ("records", "rejected", "duplicates", "rounded", "blank", "links")
 _FOLDED = ("panes", "retractions", "late", "productions", "claimed", "unanswered")
 """The names of the counts of an epoch: `_LANDED` counts the landed records, and `_FOLDED` counts the results of each
 definition.
@@ -57,6 +57,7 @@ _TEXTS: Mapping[str, Callable[[int], str]] = {
     "late": "{:,} late".format,
     "rejected": "{:,} rejected".format,
     "duplicates": partial(quantity, one="duplicate"),
+    "rounded": partial(quantity, one="rounded value"),
     "blank": partial(quantity, one="blank line"),
     "links": lambda count: f"{quantity(count, 'linked file')} passed over",
 }
@@ -71,6 +72,7 @@ class Tally:
     records: int = 0
     rejected: int = 0
     duplicates: int = 0
+    rounded: int = 0
     blank: int = 0
     links: int = 0
     folders: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Tally:
             f"({rate(self.records, seconds)} records/s)",
             *self.texts("recovered", "productions", "claimed"),
             f"{quantity(self.panes, 'pane')}{retractions}",
-            *self.texts("unanswered", "late", "rejected", "duplicates", "blank", "links"),
+            *self.texts("unanswered", "late", "rejected", "duplicates", "rounded", "blank", "links"),
             f"watermark {time_text(self.watermark)}",
         ]
         return "; ".join(parts) + unread_files(self.unread, "; ")
@@ -130,8 +132,9 @@ class Tally:
         `seconds` is the duration of the run; `stopped` is true if a signal ended the run.
         """
         counts = fields(
-            self, "epochs", "recovered", "last_epoch=last", "records", "rejected", "duplicates", "blank_lines=blank",
-            "linked_files=links", "unread_files=unread", "panes", "retractions", "unanswered", "late", "productions",
+            self, "epochs", "recovered", "last_epoch=last", "records", "rejected", "duplicates", "rounded",
+            "blank_lines=blank", "linked_files=links", "unread_files=unread", "panes",
+            "retractions", "unanswered", "late", "productions",
             "claimed",
         )  # fmt: skip
         watermarks = {name: text(micros) for name, micros in self.watermarks.items()}
@@ -215,7 +218,7 @@ class StreamProgress:
         return [
             f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
             *([] if report.recovered else [quantity(own.records, "record")]),
-            *own.texts("rejected", "duplicates", "blank", "links"),
+            *own.texts("rejected", "duplicates", "rounded", "blank", "links"),
             quantity(own.panes, "pane"),
             *own.texts("unanswered", "late"),
             f"watermark {time_text(self.tally.watermark)}" + _held_back(report),

@@ -22,11 +22,12 @@ from tailrace.ingest.column_values import Misfits
 from tailrace.ingest.framed.avro_bodies import avro_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.json_reader import JsonReader
-from tailrace.ingest.line_reader import LINES
+from tailrace.ingest.line_reader import LINES, Rows
 from tailrace.ingest.plain_columns import Mask
 from tailrace.ingest.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.model.base.errors import Fault
-from tailrace.model.logs.log import Log
+from tailrace.model.base.json_scalars import rounded_in
+from tailrace.model.logs.log import ROUNDED, Log
 from tailrace.model.logs.shapes import Field, Path, Plain, Struct, type_of
 
 SIDES = ("before", "after")
@@ -87,6 +88,11 @@ def _named(log: Log, column: Field) -> Iterator[Field]:
         yield replace(column, name=f"{column.name}-{number}", place=(name,))
 
 
+def _names(log: Log, column: str) -> tuple[str, ...]:
+    """Return the names of the fields that may have a column's value (`_named`)."""
+    return (column, *(f"{column}-{number}" for number in range(len(log.names_of(column)) - 1)))
+
+
 class JsonChanges:
     """A reader for change records in JSON."""
 
@@ -110,13 +116,34 @@ class JsonChanges:
         change = {name: pc.if_else(wrapped, parts[_INNER + name], parts[name]) for name in ("op", "us", "ms", "read")}
         rows = {side: pc.if_else(wrapped, parts[_INNER + side], parts[side]) for side in SIDES}
         columns = {side: dict(self._columns(row)) for side, row in rows.items()}
+        if self.log.rounds:
+            counts = self._rounded(bodies, parts[ROUNDED])
+            for side in SIDES:
+                columns[side][ROUNDED] = pa.array(counts[side], pa.int32())
         return _changed(self.log, change, rows, columns, misfits)
+
+    def _rounded(self, bodies: pa.Array, counts: pa.Array) -> dict[str, Rows]:
+        """Count the rounded values of the rows on each side.
+
+        `counts` are the rounded values of each message. A message that has some is read again by the model.
+        """
+        made = {side: np.zeros(len(bodies), np.int64) for side in SIDES}
+        for place in np.flatnonzero(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)):
+            values = self._reader.values.read(bodies[int(place)].as_py())
+            assert not isinstance(values, str), "a rejected message has no rounded values"
+            for side in SIDES:
+                row = values[_INNER + side] or values[side] or {}
+                taken = (
+                    next((row[one] for one in _names(self.log, name) if row.get(one) is not None), None)
+                    for name in self.log.columns
+                )
+                made[side][place] = rounded_in(list(taken))
+        return made
 
     def _columns(self, rows: pa.StructArray) -> Iterator[tuple[str, pa.Array]]:
         for name in self.log.columns:
             if name != self.log.event_time:
-                others = (f"{name}-{number}" for number in range(len(self.log.names_of(name)) - 1))
-                yield name, pc.coalesce(*(pc.struct_field(rows, one) for one in (name, *others)))
+                yield name, pc.coalesce(*(pc.struct_field(rows, one) for one in _names(self.log, name)))
 
 
 class AvroChanges:

@@ -58,6 +58,9 @@ A definition that reads several logs then does not wait for this log.
 DUPLICATES = "duplicates"
 """The name of the property that counts the duplicates dropped in this epoch and all earlier epochs (rule X5)."""
 
+ROUNDED = "rounded"
+"""The name of the property that counts the decimals that were rounded in this epoch and all earlier epochs."""
+
 FOLDER = "folder"
 """The name of the property in which a log's commit counts the changed, moved and hidden files of the landing folder.
 

@@ -25,6 +25,25 @@ class Number(str):
     __slots__ = ()
 
 
+class Rounded(Decimal):
+    """A decimal that is not the number that was read, because that number had more digits (`Log.rounding`)."""
+
+    __slots__ = ()
+
+
+def rounded_in(value: Any) -> int:
+    """Return how many rounded decimals a value has, at any depth.
+
+    >>> rounded_in({"items": [decimal_value("1.005", 9, 2, "down"), decimal_value("1.5", 9, 2, "down")], "n": None})
+    1
+    """
+    if isinstance(value, list):
+        return sum(map(rounded_in, value))
+    if isinstance(value, dict):
+        return sum(map(rounded_in, value.values()))
+    return int(isinstance(value, Rounded))
+
+
 class UnreadError(ValueError):
     """The error for a text that is not JSON."""
 
@@ -96,14 +115,18 @@ def _is_whole(digits: str) -> bool:
 
 
 def decimal_value(digits: str, precision: int, scale: int, rounding: str | None = None) -> Decimal:
-    """Convert a number to a decimal of a type. Without `rounding`, an error is raised if digits would be lost."""
-    number = Decimal(digits)
+    """Convert a number to a decimal of a type, `Rounded` if digits were lost.
+
+    Without `rounding`, an error is raised if digits would be lost.
+    """
+    given = number = Decimal(digits)
     if rounding is not None and number.adjusted() < precision:
         number = number.quantize(Decimal(1).scaleb(-scale), ROUNDINGS[rounding], _ROUNDED)
+    made = Decimal if number == given else Rounded
     _, figures, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     if not number:
-        return Decimal(0).scaleb(-scale)
+        return made(Decimal(0).scaleb(-scale))
     if number.adjusted() >= precision - scale:
         raise ValueError
     cut = -exponent - scale
@@ -112,7 +135,7 @@ def decimal_value(digits: str, precision: int, scale: int, rounding: str | None 
             raise ValueError
         figures, exponent = figures[:-cut], -scale
     sign = 1 if number.is_signed() else 0
-    return Decimal((sign, figures + (0,) * (exponent + scale), -scale))
+    return made((sign, figures + (0,) * (exponent + scale), -scale))
 
 
 def instant_of(text: str, of_local: Callable[[int], int] | None = None) -> int:

@@ -24,7 +24,7 @@ from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import decimal_parts, innermost_type, is_plain, stored_type, type_faults
 from tailrace.model.logs.csv_options import RFC_4180, Csv
-from tailrace.model.logs.shapes import Field, fields_of, paths_of, place_of
+from tailrace.model.logs.shapes import Field, fields_of, may_round, paths_of, place_of
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -249,6 +249,11 @@ class Log:
         """The place and the shape of each column's values in a record of the source, except the column `rest`."""
         types = {name: type for name, type in self.declared.items() if name != self.rest}
         return fields_of(types, self.fields, self.form_of, rounding=self.rounding_of)
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether decimals of the log may be rounded; then the rounded values are counted."""
+        return any(map(may_round, self.shape))
 
     def form_of(self, path: str, type: str) -> str | None:
         """Return the form of the values of a column or field of a declared type (`Plain.form`)."""
@@ -484,6 +489,9 @@ SIGN = "_sign"
 """The name of a record's field for its sign: 1 if the record is added, -1 if it is retracted. This field is not a
 declared column of the log.
 """
+
+ROUNDED = "_rounded"
+"""The name of a record's field that counts its rounded values, while the record is read (`Log.rounding`)."""
 
 PLACE = ("_epoch", "_source", "_offset")
 """The names of a record's fields for its epoch and its position in the source. These fields are not declared columns of

@@ -122,6 +122,14 @@ def fields_of(
     return tuple(made)
 
 
+def may_round(field: Field) -> bool:
+    """Return True if decimals in the values of a field are rounded."""
+    shape: Shape = field.shape
+    while isinstance(shape, Listed | Mapped):
+        shape = shape.element if isinstance(shape, Listed) else shape.value
+    return any(map(may_round, shape.fields)) if isinstance(shape, Struct) else shape.rounding is not None
+
+
 def type_of(shape: Shape) -> str:
     """Return the declared type of values of a shape.
 

@@ -195,6 +195,7 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
     for log in logs:
         latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
         again = f", {quantity(log.duplicates, 'duplicate')}" if log.duplicates else ""
+        again += f", {quantity(log.rounded, 'rounded value')}" if log.rounded else ""
         records = f"{quantity(log.records, 'record')}, {log.rejected:,} rejected{again}{unread_files(log.unread)}"
         if len(logs) == 1:
             yield "log", _dimmed(records, latest)
@@ -262,7 +263,9 @@ def _latest(logs: Sequence[LogStatus]) -> int | None:
 
 def _log_data(log: LogStatus) -> dict[str, Any]:
     return {
-        **fields(log, "log", "epoch", "records", "rejected", "duplicates", "unread_files=unread", "near_names"),
+        **fields(
+            log, "log", "epoch", "records", "rejected", "duplicates", "rounded", "unread_files=unread", "near_names"
+        ),
         **fields(log, "latest_event=latest", "committed"),
         "held_by": list(log.progress.behind) if log.progress is not None else [],
         **fields(log, "watermark=progress.watermark"),
