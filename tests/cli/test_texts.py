@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import parse_instant, rate, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -65,3 +68,14 @@ def test_a_length_of_time_has_two_units(seconds: float, text: str) -> None:
 
 def test_a_rate_has_three_digits() -> None:
     assert [rate(count, 10) for count in (0, 7, 99, 123456)] == ["0", "0.7", "9.9", "12,300"]
+
+
+def test_json_has_no_numbers_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} is no JSON")
+
+    values = {"rows": [{"ratio": float("nan"), "parts": (1.5, float("inf"))}, {"ratio": float("-inf")}], "n": 1}
+    for line in (False, True):
+        Output(json=True).data(values, line=line)
+        read = json.loads(capsys.readouterr().out, parse_constant=refuse)
+        assert read == {"rows": [{"ratio": "NaN", "parts": [1.5, "Infinity"]}, {"ratio": "-Infinity"}], "n": 1}

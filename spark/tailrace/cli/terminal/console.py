@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from tailrace.cli.terminal.formats import strict_json
 
 if TYPE_CHECKING:
     from tailrace.settings import Settings
@@ -60,7 +61,7 @@ class Output:
         If `line` is true, the JSON is on a single line; commands that print many objects use this form. If `line` is
         false, the JSON is indented.
         """
-        text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
+        text = strict_json(value, default=_plain, indent=None if line else 2)
         # The JSON is not printed with the console, because the console would wrap the text.
         print(text, file=self.out.file, flush=True)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from math import isfinite
 from typing import Any
 
 from tailrace.cli.terminal.usage import UsageError
@@ -163,7 +164,27 @@ def value_text(value: Any) -> str:
 
 def nested_text(value: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return a nested value as JSON text in one line; values that JSON lacks are texts (`json_text`)."""
-    return json.dumps(value, default=json_text, ensure_ascii=False)
+    return strict_json(value, default=json_text)
+
+
+def strict_json(value: Any, default: Callable[[Any], Any], indent: int | None = None) -> str:
+    """Return a value as JSON text, in which NaN and the infinities are texts, because JSON has no such numbers.
+
+    >>> strict_json({"a": [1.5, float("nan"), float("-inf")]}, default=json_text)
+    '{"a": [1.5, "NaN", "-Infinity"]}'
+    """
+    try:
+        return json.dumps(value, default=default, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=default, ensure_ascii=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def json_text(value: Any) -> str:

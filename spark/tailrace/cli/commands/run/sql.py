@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import json_text, nested_text, quantity
+from tailrace.cli.terminal.formats import json_text, nested_text, quantity, strict_json
 from tailrace.settings import Settings
 
 
@@ -78,7 +77,7 @@ def sql(
             answer = by_spark(spark, lake, query, epoch)
     names, records = answer.column_names, answer.to_pylist()
     if form is Form.JSON:
-        print(json.dumps(records, default=json_text, ensure_ascii=False, indent=2))
+        print(strict_json(records, default=json_text, indent=2))
     elif form is Form.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
