@@ -194,7 +194,7 @@ class Known(Algebra):
 
     # For the results of these operations, the algebra tracks only whether a result may differ between epochs.
     multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
-    root = spread_of_limbs = unsigned_zeros = _unknown
+    root = spread_of_limbs = unsigned_zeros = inside = _unknown
     joined = real_of = real_of_limbs = narrow = beyond = centred = stamped = unstamped = _unknown
     size = text = listed = packed = each_field = field = length = ranked = end = _unknown
     no_values = alone = gathered = united = largest = highest = has = _unknown
