@@ -18,6 +18,8 @@ DEPTH ?= 4
 ARGS ?=
 # The system's tests mostly wait, for what Terraform waits for: four at a time, on two cores and in 5 GB.
 SYSTEM_WORKERS ?= 4
+# Where they are; a test compares this with their marks.
+SYSTEM_TESTS := tests/browser tests/cloud tests/cli/test_dev.py tests/project/test_package.py
 PYTHON ?= python3
 export PYTHON
 # Images often set it, and then each of the many processes here compiles all that it imports.
@@ -62,7 +64,7 @@ tests:
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not system" $(ARGS)
 
 system-test: ready ## the whole of it, at each change as well: a person at a real Airflow, Terraform on a test server, checkov
-	$(BIN)/pytest -q -n $(SYSTEM_WORKERS) --dist worksteal --durations 10 -m system tests/browser tests/cloud $(ARGS)
+	$(BIN)/pytest -q -n $(SYSTEM_WORKERS) --dist worksteal --durations 10 -m system $(SYSTEM_TESTS) $(ARGS)
 	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
 	else echo "system-test: checkov could not be installed, its checks are left out" >&2; fi
 	@$(MAKE) --no-print-directory docs

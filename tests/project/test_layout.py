@@ -64,3 +64,17 @@ def test_a_test_is_in_the_folder_of_the_package_that_it_is_of() -> None:
     tests = Path(__file__).parents[1]
     there = {path.relative_to(tests).parts[0] for path in tests.rglob("*.py") if path.parent != tests}
     assert there - BESIDE <= {path.name for path in ROOT.iterdir() if path.is_dir()}
+
+
+def test_every_test_of_the_whole_system_is_among_those_that_make_runs() -> None:
+    checkout = ROOT.parents[1]
+    marked = {
+        path.relative_to(checkout)
+        for path in (checkout / "tests").rglob("test_*.py")
+        if "mark.system" in path.read_text() and path.name != Path(__file__).name
+    }
+    (line,) = [one for one in (checkout / "Makefile").read_text().splitlines() if one.startswith("SYSTEM_TESTS := ")]
+    places = [Path(one) for one in line.split()[2:]]
+    assert marked
+    for path in marked:
+        assert any(path == place or place in path.parents for place in places), f"make system-test leaves out {path}"
