@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ingest.column_types import column_type
-from tailrace.ingest.json_texts import json_texts, list_parts
+from tailrace.ingest.json_texts import json_texts, list_parts, list_sums
 from tailrace.ingest.plain_columns import Mask
 from tailrace.ingest.plain_values import (
     Fitted,
@@ -296,8 +296,7 @@ def _within(mask: Mask | None, ends: npt.NDArray[np.int32]) -> Mask | None:
     """Return a mask of the lists in which an element is marked."""
     if mask is None or not mask.any():
         return None
-    before = np.concatenate([[0], np.cumsum(mask)])
-    found: Mask = before[ends[1:]] > before[ends[:-1]]
+    found: Mask = list_sums(mask, ends) > 0
     return found
 
 
@@ -367,11 +366,7 @@ def total_rounded(values: Iterable[Converted]) -> npt.NDArray[np.int64] | None:
 
 def _added_up(counts: npt.NDArray[np.int64] | None, ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:
     """Add up the counts of the elements of each list."""
-    if counts is None:
-        return None
-    before = np.concatenate([[0], np.cumsum(counts)])
-    made: npt.NDArray[np.int64] = before[ends[1:]] - before[ends[:-1]]
-    return made
+    return None if counts is None else list_sums(counts, ends)
 
 
 def _decimals(values: pa.Array, precision: int, scale: int, rounding: str | None) -> Fitted:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tailrace.ingest.column_types import column_type
+from tailrace.ingest.json_texts import list_sums
 from tailrace.ingest.line_reader import (
     BlankCount,
     Bytes,
@@ -244,11 +245,9 @@ class JsonReader(LineReader):
         doubt.misfits |= np.diff(ends) > self.log.elements
         for outer, deep in ((doubt.misfits, inside.misfits), (doubt.doubles, inside.doubles)):
             if deep.any():
-                before = np.concatenate([[0], np.cumsum(deep)])
-                outer |= before[ends[1:]] > before[ends[:-1]]
+                outer |= list_sums(deep, ends) > 0
         if inside.rounded.any():
-            before = np.concatenate([[0], np.cumsum(inside.rounded)])
-            doubt.rounded += before[ends[1:]] - before[ends[:-1]]
+            doubt.rounded += list_sums(inside.rounded, ends)
         return pa.ListArray.from_arrays(values.offsets, inner, mask=values.is_null())
 
     def _plain(self, shape: Plain, values: pa.Array, doubt: Doubt) -> pa.Array:

@@ -92,8 +92,7 @@ def value_sizes(values: pa.Array) -> npt.NDArray[np.int64]:
         return whole
     if is_listed(type):
         ends, elements = list_parts(values)
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(value_sizes(elements))])
-        return np.diff(before[ends]) + _PLACE
+        return list_sums(value_sizes(elements), ends) + _PLACE
     if pa.types.is_null(type):
         return np.ones(len(values), np.int64)
     if any(is_kind(type) for is_kind in _TEXTS):
@@ -121,6 +120,13 @@ def list_parts(values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
         values = values.cast(pa.list_(type.value_type))
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), pc.list_flatten(values)
+
+
+def list_sums(numbers: npt.NDArray[Any], ends: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Return the sum of each list's elements; `ends` are the ends of the lists, with a zero before them."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers, dtype=np.int64)])
+    sums: npt.NDArray[np.int64] = np.diff(before[ends])
+    return sums
 
 
 def _lists(values: pa.Array) -> pa.StringArray:

@@ -30,6 +30,7 @@ The query uses no macro, so it works in any dbt project.
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
     """Return the text of `sources.yml` for some definitions and the contracts of their tables.
 
+    The archives of commits are left out, because no model reads them.
     If the arguments are equal, the texts are equal. Values are written as JSON, which is valid YAML. The freshness of a
     table is measured by its watermark (`dbt/macros/freshness.sql`).
     """
@@ -40,6 +41,8 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
         "    schema: \"{{ env_var('TAILRACE_NAMESPACE', 'main') }}\"\n    tables:\n"
     ]
     for contract in contracts:
+        if contract.table.endswith("__commits"):
+            continue
         owner = by_name.get(contract.table.removesuffix(LEDGER))
         lines.append(f"      - name: {contract.table}\n        description: {_json(contract.doc)}\n")
         meta: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}

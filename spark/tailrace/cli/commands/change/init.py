@@ -47,7 +47,7 @@ def init(name: str, source: str | None = None, format: FileFormat | None = None,
         definition = Path(scratch) / "definition.py"
         definition.write_text(definition_text(found), encoding="utf-8")
         [stage] = load_all([str(definition)])
-        sources = sources_text([stage], [one for one in all_contracts(stage) if not one.table.endswith("__commits")])
+        sources = sources_text([stage], all_contracts(stage))
         project = NewProject(
             folder.name, definition.read_text(encoding="utf-8"), stage.name, sources,
             _source(sample, place, folder, bootstrap),

@@ -84,7 +84,7 @@ def sources(
     stages, lake = load_all(definitions), Lake(Settings())
     made = {one.table: one for stage in stages for one in all_contracts(stage, lake.has)}
     agreed = [apply_contract_file(one, lake.settings.contracts) for one in made.values()]
-    text = sources_text(stages, [contract for contract in agreed if not contract.table.endswith("__commits")])
+    text = sources_text(stages, agreed)
     changed = not file.is_file() or file.read_text() != text
     if changed:
         file.write_text(text)
