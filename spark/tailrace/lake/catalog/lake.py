@@ -42,6 +42,7 @@ from tailrace.lake.schema.column_names import conform_rows
 from tailrace.lake.schema.contract_diff import table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.formats import check_format, format_properties
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.lake.schema.layouts import partition_spec, sort_order, term, without_spans
@@ -126,12 +127,16 @@ class Lake:
         """Load a table's current state; return None if the table does not exist.
 
         This method sends one request to the catalog; calling `has` and then `table` sends two requests. Raises
-        `DamagedError` if the table's metadata is missing or unreadable.
+        `DamagedError` if the table's metadata is missing or unreadable, and `FormatError` if the table's format is
+        newer than this version of Tailrace knows.
         """
         try:
-            return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
+            found = self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
         except NoSuchTableError:
             return None
+        if found is not None:
+            check_format(table, found.properties)
+        return found
 
     def table(self, table: str) -> Table:
         """Load a table's current state. Raises `LakeError` if the table does not exist."""
@@ -166,7 +171,11 @@ class Lake:
                 location=catalog_kind(self.settings).location(contract.table),
                 partition_spec=partition_spec(first_layout, schema),
                 sort_order=sort_order(contract, schema),
-                properties={**table_properties(contract), "format-version": str(contract.format_version)},
+                properties={
+                    **table_properties(contract),
+                    **format_properties(),
+                    "format-version": str(contract.format_version),
+                },
             )
             if contract != first_layout:
                 # If rows belong to very many days or hours, they are written under this first partitioning, which has

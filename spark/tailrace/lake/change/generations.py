@@ -52,6 +52,7 @@ from tailrace.lake.digests.commit_digest import digest_of, manifest_files, proof
 from tailrace.lake.schema.contract_diff import COLUMNS, Kind, table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract, log_contract
+from tailrace.lake.schema.formats import format_properties
 from tailrace.lake.schema.iceberg_types import iceberg_schema, type_name
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.table_names import ledger_name
@@ -191,7 +192,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
         PartitionSpec(),
         UNSORTED_SORT_ORDER,
         location,
-        {**table_properties(contract), "format-version": str(live.format_version)},
+        {**table_properties(contract), **format_properties(), "format-version": str(live.format_version)},
     ).model_copy(
         update={
             "schemas": [_numbered(schema, 0)],
