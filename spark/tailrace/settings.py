@@ -303,10 +303,10 @@ class Settings(BaseSettings):
     scratch: AbsolutePath | None = None
     """The folder to which DuckDB spills. If None, DuckDB spills to the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)
-    """The maximum time between two updates of a stream's answers from the ledger. A stream updates its answers every
-    ten epochs. If the updates would take more than a quarter of the stream's time, the stream makes fewer updates, but
-    still at least one update per `freshness`. Updates take long for global windows, because each update rewrites all
-    files of the answers.
+    """The maximum time by which a stream's answers are behind the ledger, even while no records arrive. A stream
+    updates its answers every ten epochs. If the updates would take more than a quarter of the stream's time, the stream
+    makes fewer updates, but still at least one update per `freshness`. Updates take long for global windows, because
+    each update rewrites all files of the answers.
     """
     worker_idle: Age = timedelta(minutes=10)
     """The time without a run after which a scheduler's worker ends. The Spark session that the runs share ends with the

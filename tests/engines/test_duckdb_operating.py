@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -199,7 +200,8 @@ def test_a_restored_epoch_is_what_was_known_then_and_the_rest_is_folded_again(la
     found = as_of(lake, PLACES, 1, rows=100)
     assert (found.latest, found.first_windows, found.first_answers) == (1, then.first_windows, then.first_answers)
     assert then.answers < len(before)
-    tailing = Tailing(no_spark, lake, [PLACES])
-    tailing.run(once=True)
+    fresh = Lake(lake.settings.model_copy(update={"freshness": timedelta(seconds=1)}))
+    tailing, patience = Tailing(no_spark, fresh, [PLACES]), time.monotonic() + 60
+    tailing.run(stop=lambda: answers(lake, "places") == before or time.monotonic() > patience)
+    assert answers(lake, "places") == before, "brought up at rest, within the freshness"
     tailing.close()
-    assert answers(lake, "places") == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -78,3 +79,28 @@ def test_a_number_of_epochs_that_was_asked_for_holds_whatever_it_costs() -> None
     world = World(12, Pace.of(3, timedelta(minutes=1)))
     world.run(60)
     assert world.waited > 60, "the stream waits for it"
+
+
+@pytest.mark.parametrize("follow_every", [None, 5])
+def test_answers_of_a_stream_that_rests_are_no_longer_behind_than_their_freshness(follow_every: int | None) -> None:
+    world = World(1, Pace.of(follow_every, timedelta(minutes=1)))
+    world.run(2)
+    asked = []
+    for _ in range(200):
+        world.now += 1
+        if world.trailing.asks():
+            asked.append(world.now)
+    assert asked == [61], "once, a minute after the first epoch that they lack"
+
+
+def test_few_epochs_do_not_leave_the_answers_behind_for_longer_than_their_freshness() -> None:
+    pace = Pace.of(None, timedelta(minutes=1))
+    now = 0.0
+    pace.now = lambda: now
+    trailing, asked = Trailing("p", pace), []
+    for _ in range(20):
+        now += 25
+        trailing.published()
+        if trailing.asks():
+            asked.append(now)
+    assert {later - earlier for earlier, later in pairwise(asked)} == {100}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ class Case:
 def test_T4_a_delay_goes_by_and_a_window_is_said_to_be_complete_with_no_record_to_show_for_it(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    case, pipeline = Case(plain, settings, tmp_path / "landing"), counted("counted", CLICKS)
+    fresh = settings.model_copy(update={"freshness": timedelta(seconds=2)})
+    case, pipeline = Case(plain, fresh, tmp_path / "landing"), counted("counted", CLICKS)
     plain.sql("SET TIME ZONE 'UTC'")
     running = case.stream(pipeline)
     running.start()
@@ -97,6 +99,7 @@ def test_T4_a_delay_goes_by_and_a_window_is_said_to_be_complete_with_no_record_t
     epochs = len(case.reports)
     assert not running.wait(4)
     assert len(case.reports) == epochs == 2
+    assert case.lake.table("counted").scan().to_arrow().num_rows == 2, "the answers are no longer behind"
     completions = Completions(case.lake, CLICKS)
     completions.say(instant_of(2, 30), note="the month is over")
     case.until(running, ["early", "early", "on_time"], "counted")

@@ -221,6 +221,11 @@ class FoldGroup(Sequence[LedgerFold]):
         for fold in self:
             fold.follow(self._following)
 
+    def follow_idly(self) -> None:
+        """Start the updates that are overdue, at a time when no epoch arrives; never wait for an update."""
+        if self._following.idle:
+            self.follow()
+
     def settle(self) -> None:
         """Wait until the tables that are computed from the ledgers are up to date.
 

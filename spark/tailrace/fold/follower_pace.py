@@ -30,10 +30,12 @@ class Pace:
 
     `every` is the limit in epochs. `freshness` is the maximum time from the start of one update to the start of the
     next update. The limit in time holds even for expensive updates: if necessary, the stream waits for an update.
+    `overdue` is the maximum time for which answers are behind if too few epochs arrive to reach `every`.
     """
 
     every: int
     freshness: timedelta
+    overdue: timedelta | None = None
     now: Callable[[], float] = time.monotonic
     _took: dict[str, float] = field(default_factory=dict)
 
@@ -44,7 +46,8 @@ class Pace:
         If `follow_every` is given, an update runs once in every `follow_every` epochs, however long the updates take.
         If `follow_every` is None, expensive updates run less often.
         """
-        return cls(FOLLOW_EVERY, freshness) if follow_every is None else cls(follow_every, timedelta(0))
+        every, least = (FOLLOW_EVERY, freshness) if follow_every is None else (follow_every, timedelta(0))
+        return cls(every, least, overdue=freshness)
 
     def note(self, name: str, seconds: float) -> None:
         """Record the duration, in seconds, of an update of one table."""
@@ -75,6 +78,7 @@ class Trailing:
     epochs: int = 0
     _asked: int = 0
     _followed: int = 0
+    _behind: float = 0.0
     _begun: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,11 +86,14 @@ class Trailing:
 
     def published(self) -> None:
         """Record that the ledger has one more published epoch."""
+        if self.epochs == self._asked:
+            self._behind = self.pace.now()
         self.epochs += 1
 
     def asks(self) -> bool:
         """Return True if an update of the answers should start now. The result is True only once per update."""
-        due = not self._rests and self.epochs - self._asked >= max(1, self.pace.every - _AHEAD)
+        behind = self.epochs - self._asked
+        due = not self._rests and (behind >= max(1, self.pace.every - _AHEAD) or (behind > 0 and self._overdue))
         if due:
             self._asked = self.epochs
         return due
@@ -102,6 +109,11 @@ class Trailing:
         yield
         self.pace.note(self.name, self.pace.now() - self._begun)
         self._followed = epochs
+
+    @property
+    def _overdue(self) -> bool:
+        limit = self.pace.overdue
+        return limit is not None and self.pace.now() >= self._behind + limit.total_seconds()
 
     @property
     def _rests(self) -> bool:

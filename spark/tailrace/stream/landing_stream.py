@@ -269,7 +269,10 @@ class Stream:
                 raise
 
     def _pulse(self) -> None:
-        """Run an epoch without records if no records arrive, but time or a new row of a control table requires one."""
+        """Run an epoch without records if no records arrive, but time or a new row of a control table requires one.
+
+        Without such an epoch, start the updates of answers that are overdue.
+        """
         now = time.perf_counter()
         if self._once or not self._folding.idle:
             return
@@ -278,8 +281,8 @@ class Stream:
         # If the lock is not free, an epoch is being landed, so no epoch without records is needed.
         if self._lock.acquire(blocking=False):
             try:
-                if not self._stopped and self._failure is None:
-                    self._without_records(self.folds.due)
+                if not self._stopped and self._failure is None and not self._without_records(self.folds.due):
+                    self.folds.follow_idly()
             except BaseException as error:
                 self._failure = error
                 raise

@@ -57,6 +57,7 @@ class Tailing:
             else:
                 # Check the leases, because another process may have taken over a fold while no epoch arrived.
                 self.folds.look()
+                self.folds.follow_idly()
             if not self.folds:
                 names = ", ".join(log.name for log in self.logs)
                 raise FencedError(f"other processes fold what this one folded of log {names}: it ends")

@@ -117,7 +117,8 @@ class _Workbench:
         Settings(**own)  # the other settings must go with these
         environment = os.environ | {f"{PREFIX}{name.upper()}": value for name, value in own.items()}
         for name, words in {
-            "stream": ["stream", *self.definitions, *self.sources],
+            # The answers are to be seen at once, and the lake is small.
+            "stream": ["stream", *self.definitions, *self.sources, "--follow-every", "1"],
             "page": ["serve", *self.definitions, "--port", str(self.port)],
         }.items():
             # In a session of its own, a process does not receive Ctrl-C, which this process hands on as SIGTERM.
