@@ -44,7 +44,7 @@ from tailrace.model.triggers.trigger import (
 )
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
-from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window
 
 __version__ = "0.1.0"
 
@@ -131,6 +131,7 @@ __all__ = [
     "Until",
     "Value",
     "Variance",
+    "Window",
     "days",
     "hours",
     "minutes",

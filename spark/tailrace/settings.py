@@ -43,6 +43,8 @@ from pydantic_settings import (
 
 from tailrace.model.base.errors import Fault, TailraceError
 
+__all__ = ["Settings", "SettingsError"]
+
 PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"
 

@@ -3,3 +3,50 @@
 A runner takes a job whose values have been validated (`jobs`), and returns the job's result. To prevent injection, no
 value of a job passes through a shell, and instants appear in SQL only as numbers.
 """
+
+from typing import TYPE_CHECKING
+
+from tailrace.model.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tailrace.runners.jobs import (
+        BackfillJob,
+        Cancelled,
+        JobOutcome,
+        MaintainJob,
+        Runner,
+        RunnerError,
+        StreamJob,
+        StreamState,
+    )
+    from tailrace.runners.local import Local
+    from tailrace.runners.submit import Submit
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "BackfillJob": "tailrace.runners.jobs",
+            "Cancelled": "tailrace.runners.jobs",
+            "JobOutcome": "tailrace.runners.jobs",
+            "Local": "tailrace.runners.local",
+            "MaintainJob": "tailrace.runners.jobs",
+            "Runner": "tailrace.runners.jobs",
+            "RunnerError": "tailrace.runners.jobs",
+            "StreamJob": "tailrace.runners.jobs",
+            "StreamState": "tailrace.runners.jobs",
+            "Submit": "tailrace.runners.submit",
+        },
+    )
+
+__all__ = [
+    "BackfillJob",
+    "Cancelled",
+    "JobOutcome",
+    "Local",
+    "MaintainJob",
+    "Runner",
+    "RunnerError",
+    "StreamJob",
+    "StreamState",
+    "Submit",
+]

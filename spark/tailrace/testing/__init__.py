@@ -11,8 +11,11 @@
 True
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tailrace.model.base.lazy_names import lazy_names
+from tailrace.model.combiners.laws import LawError, obeys
+from tailrace.plan.loader import LoadError, load
 from tailrace.testing.clocks import ProcessingTime
 from tailrace.testing.epochs import Epoch, EpochsError
 from tailrace.testing.folds import Output, fold
@@ -25,6 +28,12 @@ from tailrace.testing.tables import TableError
 
 if TYPE_CHECKING:
     from tailrace.testing.lakes import BackfillCounts, LakeDoubtError, LakeStream, ScratchLake
+else:
+    # Importing the tables of a lake takes a second.
+    __getattr__ = lazy_names(
+        __name__,
+        dict.fromkeys(("BackfillCounts", "LakeDoubtError", "LakeStream", "ScratchLake"), "tailrace.testing.lakes"),
+    )
 
 __all__ = [
     "BackfillCounts",
@@ -33,6 +42,8 @@ __all__ = [
     "GeneratedColumnError",
     "LakeDoubtError",
     "LakeStream",
+    "LawError",
+    "LoadError",
     "OrderError",
     "Output",
     "ProcessingTime",
@@ -46,15 +57,8 @@ __all__ = [
     "UnwritableError",
     "any_order",
     "fold",
+    "load",
+    "obeys",
     "records_of",
     "same_as_sql",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what needs the tables of a lake only when it is asked for, because this import takes a second."""
-    if name in ("BackfillCounts", "LakeDoubtError", "LakeStream", "ScratchLake"):
-        from tailrace.testing import lakes
-
-        return getattr(lakes, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from tailrace.model.base.errors import Fault
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which instants are counted."""
+
 _MICROSECOND = timedelta(microseconds=1)
 
 BEGINNING = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND

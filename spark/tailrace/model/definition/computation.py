@@ -59,7 +59,10 @@ class Domain(Enum):
 
 
 EVENT = Domain.EVENT
+"""The domain of a timer that fires when the watermark has passed its instant."""
+
 PROCESSING = Domain.PROCESSING
+"""The domain of a timer that fires when the processing time of an epoch has reached its instant."""
 
 Fits: TypeAlias = Callable[[Any], Any]
 """A function that converts a value to a column's type."""

@@ -21,7 +21,22 @@ from tailrace.model.triggers.trigger import AfterCount, Every, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Accumulation
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Windowing
 
+__all__ = [
+    "NOON",
+    "POINTS",
+    "SCORES",
+    "TICKS",
+    "WATERMARK",
+    "at",
+    "element_at_a_time",
+    "figure",
+    "instant",
+    "micro_batches",
+    "records",
+]
+
 NOON = datetime(2015, 1, 1, 12, tzinfo=UTC)
+"""The moment from which the times of the figures are counted."""
 
 POINTS = (
     (5, "00:30", "05:20"),
@@ -51,6 +66,7 @@ SCORES = Log(
     event_time="at",
     arrival_time="seen",
 )
+"""The log of the ten records."""
 
 
 def at(clock: str) -> datetime:

@@ -12,7 +12,10 @@ from tailrace.model.definition.computation import Computation, Context, Field, T
 from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 
+__all__ = ["CLICKS", "Visits", "clicks", "example"]
+
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at")
+"""The log of the clicks."""
 
 
 @dataclass(frozen=True, kw_only=True)

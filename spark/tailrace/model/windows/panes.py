@@ -26,8 +26,13 @@ class Accumulation(Enum):
 
 
 DISCARDING = Accumulation.DISCARDING
+"""For `how`: a pane has only what came since the pane before it."""
+
 ACCUMULATING = Accumulation.ACCUMULATING
+"""For `how`: a pane has all that came so far, in place of the pane before it."""
+
 RETRACTING = Accumulation.RETRACTING
+"""For `how`: a pane has all that came so far, and the pane before it is retracted."""
 
 
 class Timing(Enum):
@@ -56,8 +61,13 @@ class Timestamp(Enum):
 
 
 END_OF_WINDOW = Timestamp.END_OF_WINDOW
+"""For `timestamp`: the time of a pane is the last microsecond of its window."""
+
 EARLIEST = Timestamp.EARLIEST
+"""For `timestamp`: the time of a pane is that of its first record in event time."""
+
 LATEST = Timestamp.LATEST
+"""For `timestamp`: the time of a pane is that of its last record in event time."""
 
 
 class Version(NamedTuple):
