@@ -616,6 +616,13 @@ class Settings(BaseSettings):
         return isinstance(self.warehouse, str)
 
     @property
+    def unplaced(self) -> str:
+        """A remark for messages if no setting says where the lake is and no `tailrace.toml` was found; else empty."""
+        if {"warehouse", "catalog_uri"} & self.model_fields_set or (_root() / FILE).is_file():
+            return ""
+        return f" (there is no {FILE} in {Path.cwd()} or a folder above it)"
+
+    @property
     def warehouse_uri(self) -> str:
         """The address of the warehouse, in the form in which Spark and this process pass it to the catalog."""
         return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"

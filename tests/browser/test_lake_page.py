@@ -12,7 +12,7 @@ import pytest
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tests.support.lakes import small_lake
-from tests.support.lakes.small_lake import HOURLY, append, pane
+from tests.support.lakes.small_lake import HOURLY, append, at, pane
 from tests.support.processes.serve_process import serving
 from tests.support.processes.serving import corrected
 from tests.support.services.airflows import CHROMIUM, FLAGS
@@ -68,12 +68,16 @@ DRAWN = """() => {
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A small lake with a backfill, and with a key that would be markup."""
+    """A small lake with a backfill, a late record that a backfill can take in, and a key that would be markup."""
     made = small_lake.make(Settings(warehouse=tmp_path_factory.mktemp("page") / "lake"))
     corrected(made)
     said = made.head(f"{HOURLY.name}__ledger").properties
     row = pane(HOSTILE, 9, 2, 0, (7, 1.5), "on_time")
-    append(made, f"{HOURLY.name}__ledger", [row], said)
+    late = {
+        "kind": "late", "city": "Rome", "window_start": at(7), "window_end": at(8), "epoch": 3, "event_time": at(7),
+        "behind": 3_600_000_000, "reason": "expired", "source_epoch": 2, "source_partition": "one", "source_offset": 1,
+    }  # fmt: skip
+    append(made, f"{HOURLY.name}__ledger", [row, late], said)
     append(made, HOURLY.name, [row], {"epoch": "1"})
     return made
 
@@ -155,3 +159,17 @@ def test_an_open_page_is_refreshed_as_an_epoch_comes_and_keeps_the_focus(looker:
     append(lake, ledger, [pane("Rome", 11, epoch, epoch, (1, 1.0), "early")], said)
     page.locator("dd", has_text=str(epoch)).first.wait_for()
     assert page.evaluate(NAME) == HOURLY.name
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_the_backfill_of_late_records_is_shown_whole_beside_its_button(looker: Looker, width: int) -> None:
+    page = looker.page
+    page.set_viewport_size({"width": width, "height": 700})
+    page.goto(f"{looker.address}stages/{HOURLY.name}/late")
+    sides = page.evaluate(
+        """() => [...document.querySelectorAll(".remedy code, .remedy button")].map(
+            (one) => [one.getBoundingClientRect().right, one.closest("main").getBoundingClientRect().right]
+        )"""
+    )
+    assert sides, "there are late records, and commands to take them in"
+    assert all(right <= edge for right, edge in sides), sides

@@ -262,6 +262,7 @@ def test_T3_the_input_of_all_logs_that_are_named_is_said_to_be_complete(
     refused = run(*words)
     assert refused.exit_code == 2
     assert "counted reads 2 logs, views, clicks: say which is complete, with a --log for each" in refused.stderr
+    assert "for all of them: --log views --log clicks" in refused.stderr
     assert run(*words, "--log", "views", "--log", "clicks", "--partition", "views-0").exit_code == 2
     said = run(*words, "--log", "views", "--log", "clicks")
     assert said.exit_code == 0, said.output

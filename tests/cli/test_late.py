@@ -196,7 +196,8 @@ def test_late_before_the_first_stream(settings: Settings, monkeypatch: pytest.Mo
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     file = tmp_path / "rides.py"
     file.write_text(small_lake.DEFINITION)
-    assert run("late", str(file)) == [f"hourly_rides: no stream has run yet: tailrace stream {file} --from DIR"]
+    expected = f"hourly_rides: no stream has run yet in {settings.warehouse}: tailrace stream {file} --from DIR"
+    assert run("late", str(file)) == [expected]
 
 
 def test_a_ledger_with_nothing_late_has_no_range(settings: Settings) -> None:

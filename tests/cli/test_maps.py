@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.change.restoration import restore
+from tailrace.lake.change.restoration import UndoneBackfill, restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.iceberg_types import iceberg_schema
@@ -111,16 +112,20 @@ def test_a_map_is_told_of_as_other_definitions_are(lake: Lake, definition: str) 
     assert "as agreed" in run("tables", "show", definition)
 
 
-def test_a_backfill_leaves_what_is_equal_and_mends_what_is_not(lake: Lake, definition: str) -> None:
-    found = data("backfill", definition, "--from", "2026-01-01")
-    assert (found["changed"], found["untouched"], found["retracted"]) == (0, 6, 0)
-    assert found["engine"] == "duckdb"
-    # As if the step had given something else of two records, and one that it gives now had been left out.
+def falsify(lake: Lake) -> None:
+    """Change the ledger as if the step had given something else of a record, and nothing of the last one."""
     rows = lake.table("euros__ledger").scan().to_arrow().sort_by("event_time").to_pylist()
     said, schema = dict(lake.head("euros__ledger").properties), lake.table("euros__ledger").schema().as_arrow()
     ledger = lake.table("euros__ledger")
     ledger.overwrite(pa.Table.from_pylist([{**rows[0], "euros": 7}, *rows[1:5]], schema=schema))
     lake.change("euros__ledger", FileChange(()), said, lake.head("euros__ledger").snapshot)
+
+
+def test_a_backfill_leaves_what_is_equal_and_mends_what_is_not(lake: Lake, definition: str) -> None:
+    found = data("backfill", definition, "--from", "2026-01-01")
+    assert (found["changed"], found["untouched"], found["retracted"]) == (0, 6, 0)
+    assert found["engine"] == "duckdb"
+    falsify(lake)
     assert not same_as_batch(definition)
     found = data("backfill", definition, "--from", "2026-01-01", "--to", "2026-01-01T12:04:00Z")
     assert (found["changed"], found["untouched"], found["retracted"]) == (1, 3, 0)
@@ -144,6 +149,27 @@ def test_a_run_of_a_scheduler_is_of_what_the_watermark_has_passed(lake: Lake) ->
     extent = Extent.of(lake, EUROS)
     assert extent.closed == instant(NOON) + EPOCHS - 1
     assert extent.latest == instant(NOON + timedelta(minutes=2 * EPOCHS - 1)) + 1
+
+
+def test_a_restore_names_the_backfills_that_it_undoes_before_it_changes_anything(lake: Lake, definition: str) -> None:
+    falsify(lake)
+    done = data("backfill", definition, "--from", "2026-01-01", "--to", "2026-01-01T12:04:00Z")
+    made = done["run"]
+    before = lake.head("euros__ledger").snapshot
+
+    def refuse(undone: Sequence[UndoneBackfill]) -> None:
+        assert [(one.stage, one.run.run) for one in undone] == [("euros", made)]
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        restore(lake, [EUROS], 0, foretell=refuse)
+    assert lake.head("euros__ledger").snapshot == before
+    again = f"tailrace backfill {definition} --from 2026-01-01T00:00:00Z --to 2026-01-01T12:04:00Z"
+    shown = CliRunner().invoke(app, ["restore", definition, "--epoch", "0"])
+    assert f"undoing 1 backfill made after epoch 0: {made} of euros" in shown.stderr
+    assert again in shown.stdout.splitlines()
+    shown = CliRunner().invoke(app, ["restore", definition, "--epoch", "0", "--json"])
+    assert json.loads(shown.stdout) == {"epoch": 0, "restored": [], "undone": [], "again": []}
 
 
 def test_a_map_goes_back_to_an_epoch_and_is_folded_on_from_there(lake: Lake, definition: str) -> None:

@@ -132,7 +132,10 @@ def test_status_without_a_definition_lists_the_lake(made: Lake) -> None:
 
 
 def test_status_before_the_first_stream(lake: Lake, definition: str) -> None:
-    assert lines(run("status", definition))[1] == f"no stream has run yet: tailrace stream {definition} --from DIR"
+    where = lake.settings.warehouse
+    assert lines(run("status", definition))[1] == (
+        f"no stream has run yet in {where}: tailrace stream {definition} --from DIR"
+    )
     assert data(run("status", definition, "--json")) == {
         "pipeline": "hourly_rides", "started": False, "logs": [], "behind": [],
     }  # fmt: skip
@@ -210,6 +213,19 @@ def test_panes_refuses_what_makes_no_sense(
     assert result.exit_code == status
     assert result.stderr.startswith(f"error: {message}")
     assert result.stdout == ""
+
+
+def test_a_command_outside_of_the_project_says_where_it_looked(
+    tmp_path: Path, definition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop" / "pipelines").mkdir(parents=True)
+    (tmp_path / "shop" / "tailrace.toml").write_text('warehouse = "data"\n')
+    monkeypatch.delenv("TAILRACE_WAREHOUSE", raising=False)
+    for folder, place in (("shop/pipelines", "shop/data: "), (".", "build/lake (there is no tailrace.toml in ")):
+        monkeypatch.chdir(tmp_path / folder)
+        for words in (("status",), ("late",), ("watermark",)):
+            assert f"no stream has run yet in {tmp_path / place}" in " ".join(lines(run(*words, definition)))
+        assert f"in {tmp_path / place}" in run("panes", definition, "--key", "Oslo").stderr
 
 
 def test_tables_are_as_agreed(made: Lake, definition: str) -> None:

@@ -265,6 +265,15 @@ def test_answers_of_all_of_time_are_drawn_when_they_become_known(tmp_path: Path)
     assert "prices_of_categories, simulated" in page.read_text()
 
 
+def test_the_sample_of_one_of_several_logs_may_be_a_compressed_file(engine: Path) -> None:
+    expected = simulated("pipelines/log_join.py:clicks_of_queries", engine, "--every", 60)
+    for log in ("searches", "clicks"):
+        whole = b"".join(file.read_bytes() for file in sorted((engine / log).iterdir()))
+        (engine / log).rename(engine / f"_{log}")
+        (engine / f"{log}.jsonl.gz").write_bytes(gzip.compress(whole))
+    assert simulated("pipelines/log_join.py:clicks_of_queries", engine, "--every", 60) == expected
+
+
 def test_a_log_that_is_not_in_the_sample_is_named(engine: Path) -> None:
     (engine / "clicks").rename(engine / "others")
     said = simulated("pipelines/log_join.py", engine, status=2)

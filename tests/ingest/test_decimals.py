@@ -140,6 +140,26 @@ def test_X6_a_number_of_too_many_digits_is_never_another_number(type: str, numbe
     ])  # fmt: skip
 
 
+@pytest.mark.parametrize("type", ["bigint", "int", "double", "float", "decimal(12,2)"])
+def test_a_number_in_a_text_is_read_only_where_the_format_has_no_other(tmp_path: Path, type: str) -> None:
+    log, file = Log(name="l", columns={"at": "timestamp", "x": type}, event_time="at"), tmp_path / "a.parquet"
+    line = f'{{"at": "{AT}", "x": "12"}}'.encode()
+    pq.write_table(pa.table({"at": [AT], "x": ["12"]}), file)
+    schema = record({"at": "string", "x": "string"})
+    bodies = [avro_body(stored(schema), {"at": AT, "x": "12"})]
+    messages = as_lines([framed(1, body) for body in bodies])
+    found = {
+        "json": said(log, read_lines(log, as_lines([line]))),
+        "simulate": by_model(log, [line]),
+        "parquet": said(log, read_typed(log, "parquet", [str(file)])),
+        "csv": said(log, read_all(csv_reader(log, b"at,x"), as_lines([f"{AT},12".encode()]))),
+        "avro": said(log, opened(log, container(schema, bodies))),
+        "messages": said(log, framed_records(replace(log, messages="avro"), {1: avro(1, schema)}, messages)),
+    }
+    taken = {"csv", "avro", "messages"} if type.startswith("decimal") else {"csv"}
+    assert {kind: one["x"] for kind, [one] in found.items() if not isinstance(one, str)} == dict.fromkeys(taken, 12)
+
+
 def test_X6_texts_in_lists_of_lists_are_no_decimals() -> None:
     log = Log(name="l", columns={"at": "timestamp", "x": "array<array<decimal(6,2)>>", "y": "string"}, event_time="at")
     lines = [f'{{"at": "{AT}", "x": {one}, "y": "z"}}'.encode() for one in ('[[1], ["2"]]', "[[1], [2]]", "[]")]

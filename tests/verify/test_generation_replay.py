@@ -12,6 +12,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.operate.changeover import apply
 from tailrace.settings import Settings
+from tailrace.verify.as_of import as_of
 from tailrace.verify.audit import audit
 from tailrace.verify.recorded_epochs import ReplayError
 from tailrace.verify.replay import replay
@@ -39,6 +40,12 @@ def test_L3_a_replay_after_an_apply_begins_after_it_with_or_without_records(sett
     assert (again.first, again.last) == (4, 3), "nothing was folded yet"
     with pytest.raises(ReplayError, match="ends with epoch 3: there is none from 4 on yet"):
         replay(logs.lake, CHANGED, 4)
+    built = r"epoch 3 of seen__ledger cannot be {}: .* epochs up to 3 was built at once, .*; begin with epoch 4$"
+    for first, last in ((3, 3), (None, 3), (3, None)):
+        with pytest.raises(ReplayError, match=built.format("folded again")):
+            replay(logs.lake, CHANGED, first, last)
+    with pytest.raises(ReplayError, match=r"epoch 2 of seen__ledger cannot be shown: .* begin with epoch 4$"):
+        as_of(logs.lake, CHANGED, 2)
     for epoch in (4, 5):
         logs.land({"views": Part([view(50 * epoch + n, "a") for n in range(4)], reached(50 * epoch)), "clicks": None})
     logs.fold(CHANGED)

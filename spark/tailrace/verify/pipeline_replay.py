@@ -27,11 +27,10 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
     recording, first, last, keep = Recording(lake, pipeline), asked.first, asked.last, asked.keep
     if first is not None and first > recording.last:
         raise ReplayError(f"{recording.table} ends with epoch {recording.last}: there is none from {first} on yet")
-    if last is not None and last < (recording.first if first is None else first):
-        raise ReplayError(
-            f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
-            "first, and none before a generation was put in place"
-        )
+    if last is not None and first is not None and last < first:
+        raise ReplayError(f"there are no epochs from {first} to {last}: pass the first one first")
+    if last is not None and last < recording.first:
+        recording.check([last])
     # If a new generation has just replaced the ledger, the ledger may have no epoch after the replacement yet. The
     # range of epochs is then empty.
     first, last = recording.first if first is None else first, recording.last if last is None else last

@@ -145,6 +145,9 @@ class Recording(Generic[D]):
         if not 0 <= epoch <= self.last:
             raise ReplayError(f"epoch {epoch} is not in {self.table}: expected one of {_ranges(range(self.last + 1))}")
         what = "folded again" if fold else "shown"
+        if epoch < self.first:
+            begins = built_at_once(self.table, self.first - 1) if self.built else f"it begins with epoch {self.first}"
+            raise ReplayError(f"epoch {epoch} of {self.table} cannot be {what}: {begins}")
         which = f"those that can are {_ranges(there)}" if there else "none of its epochs can"
         raise ReplayError(
             f"epoch {epoch} cannot be {what}: the snapshots of {self.table} that say its clock have expired; {which}"
@@ -211,6 +214,14 @@ class Recording(Generic[D]):
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
         with pin_snapshots(lake, self.snapshots), session_for(lake, self.definition, what, reads) as session:
             return work(session)
+
+
+def built_at_once(table: str, epoch: int) -> str:
+    """Return the reason why the epochs up to the one at which a generation was put in place are not folded again."""
+    return (
+        f"what {table} has of the epochs up to {epoch} was built at once, when its generation was put in place; begin "
+        f"with epoch {epoch + 1}"
+    )
 
 
 def _table_of(log: Log) -> str:

@@ -15,7 +15,7 @@ from tailrace.model.definition.definition import Windowless
 from tailrace.sql.query_shapes import select_list
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange
+from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange, built_at_once
 from tailrace.verify.row_diff import Comparison, Replayed, ReplayedColumns, RowCount, compare_rows
 
 D = TypeVar("D", bound=Windowless)
@@ -52,8 +52,10 @@ def replayed_rows(
     begins = built_until(lake.table(recording.table)) + 1
     first = begins if asked.first is None else asked.first
     last = latest if asked.last is None else asked.last
-    if first < begins:
-        raise ReplayError(f"the generation in {recording.table} was built up to epoch {begins - 1}: begin after it")
+    before = next((epoch for epoch in (asked.first, asked.last) if epoch is not None and epoch < begins), None)
+    if before is not None:
+        built = built_at_once(recording.table, begins - 1)
+        raise ReplayError(f"epoch {before} of {recording.table} cannot be folded again: {built}")
     if (first > last and first != begins) or last > latest:
         raise ReplayError(f"{recording.table} has epochs 0 to {latest}: there are none from {first} to {last}")
 

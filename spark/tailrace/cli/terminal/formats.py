@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.base.time import text as instant_text
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
+
+if TYPE_CHECKING:
+    from tailrace.settings import Settings
 
 
 def parse_instant(text: str, option: str) -> int:
@@ -198,3 +202,9 @@ def json_text(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def not_streamed(settings: Settings, definition: str) -> str:
+    """Return the message that no stream of a definition has filled the lake yet, with the lake and the command."""
+    where = f"{settings.warehouse}{settings.unplaced}"
+    return f"no stream has run yet in {where}: tailrace stream {shlex.quote(definition)} --from DIR"

@@ -142,7 +142,8 @@ class Lake:
         """Load a table's current state. Raises `LakeError` if the table does not exist."""
         if (found := self.find(table)) is not None:
             return found
-        where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
+        of = self.settings
+        where = f"there is no table {of.namespace}.{table} in {of.warehouse}{of.unplaced}"
         if self.has(ledger_name(table)):
             raise LakeError(
                 f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "

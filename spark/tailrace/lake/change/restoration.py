@@ -10,7 +10,7 @@ log. If the log is also restored, the stream reads these epochs again from the s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from tailrace.lake.change.generations import FROM, GENERATION, Contents, go_over
 from tailrace.lake.change.refusal_texts import refusal_text
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease
 from tailrace.lake.commit.range_replacement import replacing_runs
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.runs_table import Runs, committed_backfills
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
@@ -56,6 +56,14 @@ class Restoration:
 
 
 @dataclass(frozen=True)
+class UndoneBackfill:
+    """A committed backfill of a stage, whose corrections a restore undoes."""
+
+    stage: str
+    run: Run
+
+
+@dataclass(frozen=True)
 class _Cut:
     """A table's commits up to the end of an epoch, and the later commits (`undone`), which the restore undoes.
 
@@ -77,13 +85,20 @@ class _Cut:
 
 
 def restore(
-    lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
+    lake: Lake,
+    definitions: Sequence[Definition],
+    epoch: int,
+    *,
+    log: bool = False,
+    reason: str | None = None,
+    foretell: Callable[[Sequence[UndoneBackfill]], None] = lambda undone: None,
 ) -> list[Restoration]:
     """Restore definitions with all their stages to the end of an epoch; if `log` is set, also restore the log.
 
     If the log is restored, the next stream reads the log's source again from the end of this epoch. The streams that
     fold these definitions are fenced off: such a stream drops the definitions or, if the log is restored, stops. A
-    table that has not yet reached the epoch is not changed. If a restore is interrupted, another call completes it.
+    table that has not yet reached the epoch is not changed. `foretell` is called before anything is changed, with the
+    backfills whose corrections will be undone. If a restore is interrupted, another call completes it.
     Raises `RestoreError` if a table no longer has the epoch's snapshot.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
@@ -95,6 +110,7 @@ def restore(
     logs = [table for source in sources for table in (source, rejected_name(source))]
     for table in (*logs, *(ledger_name(stage.name) for stage in stages)):
         _cut(lake, table, epoch)
+    foretell(_undone(lake, stages, epoch))
     done: list[Restoration] = []
     with ExitStack() as leases:
         # The log is restored first. Otherwise, a stream could publish a new epoch of the log while stages are restored,
@@ -111,6 +127,19 @@ def restore(
         for stage, lease in reversed(held):
             done.append(_stage_back(lake, stage, lease, epoch, reason))
     return [one for one in done if one.before > one.epoch]
+
+
+def _undone(lake: Lake, stages: Sequence[Definition], epoch: int) -> list[UndoneBackfill]:
+    """List the committed backfills of some stages that a restore to an epoch undoes."""
+    found = list[UndoneBackfill]()
+    for stage in stages:
+        if tables_of(stage).runs is None:
+            continue
+        cut = _cut(lake, ledger_name(stage.name), epoch)
+        if cut.before > epoch:
+            runs, undone = committed_backfills(lake, stage.name), replacing_runs(cut.undone)
+            found += [UndoneBackfill(stage.name, run) for run in runs if run.run in undone]
+    return found
 
 
 def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restoration:

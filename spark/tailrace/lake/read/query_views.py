@@ -137,9 +137,8 @@ def _given_less_taken(ledger: str, columns: Sequence[str]) -> str:
 def tables(lake: Lake) -> list[str]:
     """Return the sorted names of the tables in the lake's namespace. Raises `LakeError` if there is no lake."""
     if not lake.exists:
-        raise LakeError(
-            f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
-        )
+        where = f"{lake.settings.warehouse}{lake.settings.unplaced}"
+        raise LakeError(f"there is no lake in {where}: set TAILRACE_WAREHOUSE to the lake that is meant")
     return lake.tables
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import parse_instant, span, time_text
+from tailrace.cli.terminal.formats import not_streamed, parse_instant, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.source_text import written
@@ -74,7 +74,7 @@ def watermark(
         return
     for one, progress in found:
         if progress is None:
-            output.verbatim(f"log {one.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+            output.verbatim(f"log {one.name}: {not_streamed(lake.settings, definition)}")
         else:
             output.text(*_lines(one, progress))
 
@@ -97,7 +97,8 @@ def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) ->
         raise UsageError(f"--log {unknown[0]}: {definition.name} reads no such log: expected one of {there}")
     if saying and not names and len(logs) > 1:
         raise UsageError(
-            f"{definition.name} reads {len(logs)} logs, {there}: say which is complete, with a --log for each"
+            f"{definition.name} reads {len(logs)} logs, {there}: say which is complete, with a --log for each; "
+            f"for all of them: {' '.join(f'--log {log.name}' for log in logs)}"
         )
     return [log for log in logs if log.name in names] if names else logs
 

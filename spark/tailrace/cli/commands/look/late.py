@@ -11,7 +11,7 @@ from rich.text import Text
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.corrections import backfill_commands, behind_data, tell_behind
-from tailrace.cli.terminal.formats import bounds, quantity, span
+from tailrace.cli.terminal.formats import bounds, not_streamed, quantity, span
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import text
@@ -59,7 +59,7 @@ def late(definition: str, json: bool = False) -> None:
         output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports], "behind": lacks})
         return
     if not reports:
-        output.verbatim(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+        output.verbatim(f"{pipeline.name}: {not_streamed(settings, definition)}")
     output.blocks(map(_lines, reports))
     # Propose one backfill command per range. If the ranges are many or overlap, propose a single command that covers
     # all ranges.

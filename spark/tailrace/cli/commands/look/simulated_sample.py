@@ -57,10 +57,11 @@ def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
     """Find the file or folder with a log's sample in the folder `data`, and return its path.
 
-    Raises `LoadError` if there is no such file or folder.
+    The file may be compressed, such as `clicks.csv.gz`. Raises `LoadError` if there is no such file or folder.
     """
-    places = [data / log.name, *(data / f"{log.name}{suffix}" for suffix in _SUFFIXES)]
-    found = next((place for place in places if place.exists()), None)
+    there = sorted(data.iterdir()) if data.is_dir() else []
+    places = [one for one in there if one.name.startswith(f"{log.name}.") and format_of(one.name) is not None]
+    found = next(iter([one for one in there if one.name == log.name] + places), None)
     if found is None:
         raise LoadError(
             f"{data}: nothing of log {log.name} in it: expected a folder with a file or a folder for each of "

@@ -11,7 +11,7 @@ from rich.text import Text
 from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
-from tailrace.cli.terminal.formats import bounds, quantity, span, time_text
+from tailrace.cli.terminal.formats import bounds, not_streamed, quantity, span, time_text
 from tailrace.lake.catalog.events import unread_files
 from tailrace.model.base.clock import behind
 from tailrace.model.base.time import BEGINNING, text
@@ -68,7 +68,7 @@ def status(
     where = f"  log {log_names(loaded.sources)}  lake {settings.warehouse}"
     output.text(Text.assemble((loaded.name, "bold"), (where, "dim")))
     if state.own is None or not state.logs:
-        output.verbatim(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        output.verbatim(not_streamed(settings, str(definition)))
         return
     output.text(facts(_facts(loaded, state.own, state.logs)))
     if state.own.runs:
@@ -220,7 +220,7 @@ def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
 def _overview(settings: Settings, logs: list[LogStatus], ledgers: list[Status]) -> Iterator[Any]:
     yield Text(f"lake {settings.warehouse}  namespace {settings.namespace}", style="dim")
     if not logs:
-        yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
+        yield f"nothing in it yet{settings.unplaced}: tailrace stream DEFINITION --from DIR"
         return
     yield table(
         "log", "last epoch", "records", "rejected", "committed",
