@@ -169,7 +169,7 @@ def test_the_dags_of_the_page_on_airflow_are_dags() -> None:
     names = {name: f"hourly_departures.{name}" for name in ("stream", "backfill", "repair")}
     names["maintenance"] = "hourly_departures.maintain"
     assert made[0] == names
-    assert made[-1] == names | {"marts": "dbt.build"}
+    assert made[-1] == names | {"marts": "dbt.build", "searched": "searched.stream"}
     assert type(scope["cluster"]()).__name__ == "Submit"
     assert scope["serverless"]().application.under("jobs") == "s3://my-bucket/tailrace/jobs"
 
@@ -187,6 +187,82 @@ def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
 
     with pytest.raises(RunnerError, match="a folder, a topic, or the topics of a pattern"):
         stream_dag(ROOT / "pipelines" / "flights.py")
+
+
+JOINED, FLIGHTS = ROOT / "pipelines" / "log_join.py", ROOT / "pipelines" / "flights.py"
+
+
+def streamed(dag: Any) -> list[str]:
+    """The arguments of the stream that a DAG keeps running, without the definitions."""
+    job: Any = dag.get_task("stream").job
+    words: list[str] = job.words[len(job.definitions) :]
+    return words
+
+
+def test_a_stream_of_several_definitions_has_a_source_for_each_log() -> None:
+    from tailrace.airflow import stream_dag
+
+    sources: Any = {"searches": {"folder": "/landing/searches", "format": "csv"}, "clicks": {"topic": "clicks"}}
+    dag: Any = stream_dag([JOINED, FLIGHTS], sources=sources | {"flights": Path("/f")}, bootstrap="b:1", behind=None)
+    assert dag.dag_id == "clicked_ads-hourly_departures.stream"
+    flights = ["--from=flights=/f", "--format=flights=json"]
+    searches = ["--from=searches=/landing/searches", "--format=searches=csv"]
+    assert streamed(dag) == ["--kafka=clicks=clicks", *flights, *searches, "--bootstrap=b:1"]
+    assert [one.name for one in dag.get_task("watermark").definitions] == ["clicked_ads", "hourly_departures"]
+    assert stream_dag([JOINED], name="ads", sources=sources, bootstrap="b:1").dag_id == "ads.stream"
+
+
+def test_a_stream_keeps_its_name_when_its_one_log_is_named() -> None:
+    from tailrace.airflow import stream_dag
+
+    short = stream_dag(FLIGHTS, folder="/landing", every=2)
+    named = stream_dag([FLIGHTS], sources={"flights": Path("/landing")}, every=2)
+    assert streamed(short) == streamed(named) == ["--from=/landing", "--format=json", "--every=2.0"]
+    assert short.dag_id == named.dag_id
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"folder": "/landing"},
+            "the definitions read 2 logs, clicks, searches, and folder /landing is given for none of them: write "
+            'sources={"clicks": ..., "searches": ...} in its place',
+        ),
+        (
+            {"sources": {"searches": "/s"}},
+            'log clicks, which clicked_ads reads, has no source: write sources={"clicks": FOLDER} or {"clicks": '
+            '{"topic": TOPIC}}, beside the others',
+        ),
+        (
+            {"sources": {"searches": "/s", "views": "/v"}},
+            "log clicks, which clicked_ads reads, has no source",
+        ),
+        (
+            {"sources": {"searches": "/s", "clicks": "/c", "views": {"topic": "v"}}},
+            "no definition reads a log views, which topic v is for: expected one of clicks, searches; leave it out",
+        ),
+        ({"sources": {"searches": "/s", "clicks": "/s"}}, "folder /s is given for two logs"),
+        (
+            {"sources": {"searches": "/s", "clicks": "clicks"}},
+            "sources['clicks'] = 'clicks': expected a folder or a topic, and this may be either: write "
+            "{\"topic\": 'clicks'} or Path('clicks')",
+        ),
+        ({"sources": {"clicks": {"topic": "a", "folder": "/b"}}}, "sources['clicks']: the job: Value error, a log is"),
+        ({"sources": {"clicks": {"topic": "a", "format": "csv"}}}, "a format is of the files in a folder"),
+        ({"sources": {"clicks": {"folder": "/a", "start": "latest"}}}, "a start is a position in a topic"),
+        ({"sources": {"clicks": {"topics": "a"}}}, "topics: Extra inputs are not permitted"),
+        ({"sources": {}}, "expected the source of each log"),
+        ({"sources": {"searches": "/s", "clicks": "/c"}, "folder": "/f"}, "write folder in them"),
+    ],
+)
+def test_a_source_that_nobody_names_or_nobody_reads_is_refused_as_the_dag_is_parsed(options: Any, said: str) -> None:
+    from tailrace.airflow import stream_dag
+
+    with pytest.raises(RunnerError) as refused:
+        stream_dag(JOINED, **options)
+    assert said in str(refused.value)
+    assert not refused.value.again
 
 
 def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from tailrace.cli.commands.look import status
 from tailrace.cli.runtime.command_list import COMMANDS, load_command
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, UsageError, status_of
 from tailrace.ingest.row_landing import NOTHING
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
+from tailrace.runners.jobs import LogSource, StreamJob
 from tailrace.settings import Settings, SettingsError
 from tailrace.toolchain.tool_errors import ToolchainError
 
@@ -178,6 +180,15 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
             "log flights has two starts, latest and earliest: leave one out",
         ),
         (("--from", "nowhere"), "the folder nowhere is not there: make it, or pass another with --from"),
+        (
+            ("--from", "rides=tests"),
+            "log flights, which hourly_departures reads, has no source: pass --from flights=DIR",
+        ),
+        (
+            ("--kafka", "rides=r", "--bootstrap", "b:1"),
+            "log flights, which hourly_departures reads, has no source: pass",
+        ),
+        (("--from", "tests", "--format", "orc"), "--format orc: expected one of json, csv, parquet, avro, found 'orc'"),
         (("--from", "tests", "--once", "--every", "5"), "--every has no meaning with --once"),
     ],
 )
@@ -200,13 +211,25 @@ counted = Pipeline(name="counted", log=both, key="log", what={"n": Count()}, whe
     ("args", "message"),
     [
         (("--from", "in"), "the definitions read 2 logs, clicks, views: say which, as --from clicks=in"),
-        (("--from", "views=tests"), "the definitions read log clicks, which has no source: pass --from clicks=DIR"),
-        (("--from", "views=tests", "--from", "other=docs"), "--from other=docs: no definition reads a log other"),
+        (
+            ("--from", "views=tests"),
+            "log clicks, which counted reads, has no source: pass --from clicks=DIR or --kafka",
+        ),
+        (
+            ("--from", "views=tests", "--from", "other=docs"),
+            "log clicks, which counted reads, has no source: pass --from clicks=DIR or --kafka clicks=TOPIC; no "
+            "definition reads a log other, which --from docs is for: expected one of clicks, views; leave it out",
+        ),
+        (
+            ("--from", "views=tests", "--kafka", "clicks=c", "--bootstrap", "b:1", "--format", "clicks=csv"),
+            "--format clicks=csv: a format is of the files in a folder, which log clicks has not: expected a log with "
+            "--from, found views",
+        ),
         (
             ("--from", "views=a", "--kafka", "views=b"),
             "log views has two sources, --from a and --kafka b: leave one out",
         ),
-        (("--from", "views=tests", "--from", "clicks=tests"), "tests is given for two logs: a record is of one"),
+        (("--from", "views=tests", "--from", "clicks=tests"), "--from tests is given for two logs: a record is of"),
         (("--from", "views=tests", "--from", "clicks=nowhere"), "the folder nowhere is not there"),
         (
             ("--from", "views=tests", "--from-log"),
@@ -219,6 +242,32 @@ def test_stream_refuses_logs_without_a_source_or_with_two(tmp_path: Path, args: 
     result = run("stream", str(tmp_path / "ads.py"), *args)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {message}")
+
+
+def test_stream_takes_the_sources_of_a_job_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a DAG names for each log is what its stream reads."""
+    (tmp_path / "ads.py").write_text(TWO_LOGS)
+    given: list[Any] = []
+
+    class Noted:
+        def __init__(self, pipelines: Any, sources: Any, *more: Any, **options: Any) -> None:
+            given.append((sources, options["every"]))
+
+        def run(self, port: int | None) -> int:
+            return 0
+
+    monkeypatch.setattr("tailrace.cli.commands.run.stream._Run", Noted)
+    views, clicks = LogSource(folder=str(tmp_path), format="csv"), LogSource(topic="c", start="latest")
+    place = (str(tmp_path / "ads.py"),)
+    job = StreamJob(definitions=place, sources={"views": views, "clicks": clicks}, bootstrap="b:1", per_epoch=5)
+    other = StreamJob(definitions=place, sources={"views": views, "clicks": LogSource(folder="/tmp")}, every=2)
+    for one in (job, other):
+        assert run("stream", *one.words).exit_code == 0
+    (first, _), (second, every) = given
+    assert (first["views"], second["views"].format, second["clicks"].format, every) == (
+        Files(str(tmp_path), "csv", 5), "csv", "json", 2,
+    )  # fmt: skip
+    assert (first["clicks"].topic, first["clicks"].start.latest, first["clicks"].per_epoch) == ("c", True, 5)
 
 
 def test_stream_asks_for_the_registry_of_all_messages_that_name_schemas_before_it_starts(tmp_path: Path) -> None:

@@ -241,8 +241,8 @@ def test_each_log_has_one_source_and_each_source_a_log(place: Place) -> None:
     one, other = (Files(str(place.folder / log), "json", 1) for log in ("views", "clicks"))
     for given, said in (
         (one, "the definitions read 2 logs, clicks, views: name the log of each source"),
-        ({"views": one}, "log clicks has no source"),
-        ({"views": one, "clicks": other, "more": other}, "no definition reads log more"),
+        ({"views": one}, "log clicks, which counted reads, has no source"),
+        ({"views": one, "clicks": other, "more": other}, "no definition reads a log more"),
         ({"views": one, "clicks": one}, "is given for two logs"),
     ):
         with pytest.raises(StreamError, match=said):

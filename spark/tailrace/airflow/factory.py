@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -19,8 +19,8 @@ from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.tasks import asset_of
 from tailrace.airflow.timetable import ByHand
 from tailrace.model.logs.log import log_names
-from tailrace.plan.loader import load, load_any, load_ranged
-from tailrace.runners.jobs import Runner, StreamJob
+from tailrace.plan.loader import load, load_all, load_any, load_ranged
+from tailrace.runners.jobs import LogSource, Runner, RunnerError, StreamJob
 
 MOST_RUNS = 16
 """The maximum number of active runs of a backfill DAG. A user can set a lower limit for each *Backfill*."""
@@ -103,22 +103,34 @@ def maintenance_dag(
     return dag
 
 
+class SourceOptions(TypedDict, total=False):
+    """The source of one log: a folder, a topic, or the topics of a pattern. `LogSource` has the same fields."""
+
+    folder: str | Path
+    format: Literal["json", "csv", "parquet", "avro"]
+    topic: str
+    pattern: str
+    start: str
+
+
 class StreamOptions(TypedDict, total=False):
-    """The options of a stream: its source, and the pace of its epochs. `StreamJob` has the same fields."""
+    """The options of a stream: its sources, and the pace of its epochs. `StreamJob` has the same fields."""
 
     folder: str | Path | None
     format: Literal["json", "csv", "parquet", "avro"]
     topic: str | None
     pattern: str | None
     start: str | None
+    sources: Mapping[str, str | Path | SourceOptions]
     bootstrap: str | None
     every: float
     per_epoch: int | None
 
 
 def stream_dag(
-    definition: str | Path,
+    definitions: str | Path | Sequence[str | Path],
     *,
+    name: str | None = None,
     behind: timedelta | None = timedelta(minutes=15),
     cron: str | None = "*/5 * * * *",
     runner: Callable[[], Runner] = local,
@@ -126,25 +138,62 @@ def stream_dag(
 ) -> DAG:
     """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
 
-    The source is a `folder` of files, a Kafka `topic`, or the topics that match a `pattern`; `start` is where a new log
-    begins in its topics. A run of the DAG fails if the watermark lags the wall clock by
-    more than `behind`, or if another stream has the lease (the right to write the tables). Set `behind` to None for
-    historical records. The DAG is paused until somebody unpauses it. Raises `RunnerError` for invalid options.
+    The stream computes one definition or several. If the definitions read one log, the source is a `folder` of files, a
+    Kafka `topic`, or the topics that match a `pattern`; `start` is where a new log begins in its topics. `sources`
+    gives each log its source by the log's name: a folder, or a dict with `folder` and `format`, or with `topic` or
+    `pattern` and `start`. A run of the DAG fails if a watermark lags the wall clock by more than `behind`, or if
+    another stream has the lease (the right to write the tables). Set `behind` to None for historical records. The DAG's
+    id is `name` and `.stream`; by default, `name` is made of the definitions' names. The DAG is paused until somebody
+    unpauses it. Raises `RunnerError` for invalid options, for a log that a definition reads and that has no source, and
+    for a source whose log no definition reads.
     """
-    place = _place(definition)
-    loaded = load_any(place)
+    several = [definitions] if isinstance(definitions, str | Path) else definitions
+    places = tuple(_place(definition) for definition in several)
+    loaded = load_all(places)
     if (folder := options.get("folder")) is not None:
-        # Make the path absolute, because another process opens the folder.
-        options["folder"] = str(folder) if "://" in str(folder) else str(Path(folder).resolve())
-    job = StreamJob.of(definitions=(place,), **options)
+        options["folder"] = _folder(folder)
+    values = {**options, **({"sources": _sources(given)} if (given := options.get("sources")) is not None else {})}
+    job = StreamJob.of(definitions=places, **values).check(loaded)
+    name = "-".join(one.name for one in loaded) if name is None else name
     with _dag(
-        loaded.name, "stream", f"Keep the stream of {loaded.name} running, and report when it falls behind",
-        schedule=cron, params=stream_form(), doc_md=_page("stream", name=loaded.name),
+        name, "stream", f"Keep the stream of {' and '.join(one.name for one in loaded)} running, and report when it "
+        "falls behind",
+        schedule=cron, params=stream_form(), doc_md=_page("stream", name=name),
     ) as dag:  # fmt: skip
-        stream = StreamOperator(task_id=STREAM, job=job, subject=loaded.name, runner=runner)
-        watermark = WatermarkOperator(task_id=WATERMARK, definition=loaded, behind=behind, trigger_rule="none_skipped")
-        stream >> watermark
+        stream = StreamOperator(task_id=STREAM, job=job, subject=name, runner=runner)
+        stream >> WatermarkOperator(
+            task_id=WATERMARK, definitions=loaded, subject=name, behind=behind, trigger_rule="none_skipped"
+        )
     return dag
+
+
+def _sources(given: Mapping[str, str | Path | SourceOptions]) -> dict[str, LogSource]:
+    """Check the source of each log. Raises `RunnerError` that names the log of each source that is invalid."""
+    sources, faults = dict[str, LogSource](), list[str]()
+    for log, source in given.items():
+        if isinstance(source, str) and "/" not in source:
+            faults.append(
+                f"sources[{log!r}] = {source!r}: expected a folder or a topic, and this may be either: write "
+                f'{{"topic": {source!r}}} or Path({source!r})'
+            )
+            continue
+        options: dict[str, Any] = dict(source) if isinstance(source, Mapping) else {"folder": source}
+        if options.get("folder") is not None:
+            options["folder"] = _folder(options["folder"])
+        try:
+            sources[log] = LogSource.of(**options)
+        except RunnerError as error:
+            faults.append(f"sources[{log!r}]: {error}")
+    if not given:
+        faults.append('sources = {}: expected the source of each log, such as {"events": "/landing/events"}')
+    if faults:
+        raise RunnerError("; ".join(faults), again=False)
+    return sources
+
+
+def _folder(folder: str | Path) -> str:
+    """Make the path of a folder absolute, because another process opens the folder."""
+    return str(folder) if "://" in str(folder) else str(Path(folder).resolve())
 
 
 def dbt_dag(

@@ -5,6 +5,7 @@ lags.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -88,10 +89,10 @@ class WatermarkOperator(ReportingOperator):
 
     ui_color = "#dcefee"
 
-    def __init__(self, *, definition: Definition, behind: timedelta | None, **more: Any) -> None:
-        self.alias = AssetAlias(f"{definition.name} streamed")
-        super().__init__(subject=definition.name, outlets=[self.alias], **more)
-        self.definition, self.behind = definition, behind
+    def __init__(self, *, definitions: Sequence[Definition], behind: timedelta | None, **more: Any) -> None:
+        self.alias = AssetAlias(f"{more['subject']} streamed")
+        super().__init__(outlets=[self.alias], **more)
+        self.definitions, self.behind = tuple(definitions), behind
 
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
@@ -102,9 +103,12 @@ class WatermarkOperator(ReportingOperator):
         young = bool((task.xcom_pull(task_ids=STREAM, key=RESULT) or {}).get("young"))
         with self.reporting(context) as report:
             lake = Lake(Settings())
-            now = answer_snapshots(lake, self.definition)
-            limit = None if self.behind is None else duration(self.behind)
-            wrong = stream_faults(lake, self.definition, time.time_ns() // 1_000, limit, young=young)
+            now = {name: mark for one in self.definitions for name, mark in answer_snapshots(lake, one).items()}
+            limit, at = None if self.behind is None else duration(self.behind), time.time_ns() // 1_000
+            # Definitions may share stages, whose faults are told once.
+            wrong = dict.fromkeys(
+                fault for one in self.definitions for fault in stream_faults(lake, one, at, limit, young=young)
+            )
             # Without a map index, Airflow would return the values of all earlier runs instead of the last value.
             before = task.xcom_pull(task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1)
             task.xcom_push(SNAPSHOTS, now)

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
+from tailrace.model.definition.given_sources import readers_of, source_faults, unnamed_source
 from tailrace.runners.exit_status import ExitStatus, status_of
 from tailrace.telemetry.json_fields import ENGINE, fields
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled
-    from tailrace.model.definition.definition import Ranged
+    from tailrace.model.definition.definition import Definition, Ranged
 
 LONGEST_REASON = 200
 """The maximum length of the reason that a user may give for a run, in characters."""
@@ -98,46 +99,134 @@ class MaintainJob(Job):
     definition: Place
 
 
-class StreamJob(Job):
-    """A stream that computes definitions from one log. The log's records come from a folder, a topic or the topics
-    that match a pattern.
+Folder = Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")]
+"""The absolute path, or the address, of a folder where files land."""
 
-    Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
-    seconds; `per_epoch` is the maximum number of files or records in an epoch.
+Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+"""The name of a Kafka topic."""
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Format = Literal["json", "csv", "parquet", "avro"]
+
+
+class LogSource(Job):
+    """The source of one log of a stream: a folder of files, a Kafka topic, or the topics that match a pattern.
+
+    `start` is where a log that has read nothing begins in its topics.
+    """
+
+    folder: Folder | None = None
+    format: Format | None = None
+    topic: Topic | None = None
+    pattern: Text | None = None
+    start: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> LogSource:
+        if sum(one is not None for one in (self.folder, self.topic, self.pattern)) != 1:
+            raise ValueError("a log is read from a folder, a topic, or the topics of a pattern: give one of them")
+        if self.folder is not None and self.start is not None:
+            raise ValueError("a start is a position in a topic: a folder is read from its first file")
+        if self.folder is None and self.format is not None:
+            raise ValueError("a format is of the files in a folder: the log declares the messages of a topic")
+        return self
+
+    def __str__(self) -> str:
+        """Return the source as text for messages."""
+        kinds = {"folder": self.folder, "topic": self.topic, "pattern": self.pattern}
+        return next(f"{kind} {place}" for kind, place in kinds.items() if place is not None)
+
+    def words(self, log: str | None = None) -> list[str]:
+        """Return the arguments of `tailrace stream` for this source; the log is named if `log` is given."""
+        options = {
+            "--from": self.folder,
+            "--format": (self.format or "json") if self.folder is not None else None,
+            "--kafka": self.topic,
+            "--kafka-pattern": self.pattern,
+            "--start": self.start,
+        }
+        named = "" if log is None else f"{log}="
+        return [f"{option}={named}{value}" for option, value in options.items() if value is not None]
+
+
+class StreamJob(Job):
+    """A stream that computes definitions from the records of their logs.
+
+    Each definition is `FILE` or `FILE:NAME`, with an absolute path. If the definitions read several logs, `sources` has
+    the source of each log by the log's name. If they read one log, the other options may describe its source: a
+    `folder`, a `topic` or a `pattern`. `every` is the minimum time between two epochs in seconds; `per_epoch` is the
+    maximum number of files or records in an epoch.
     """
 
     definitions: Annotated[tuple[Place, ...], Field(min_length=1)]
-    folder: Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")] | None = None
-    format: Literal["json", "csv", "parquet", "avro"] = "json"
-    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
-    pattern: Annotated[str, StringConstraints(min_length=1)] | None = None
-    start: Annotated[str, StringConstraints(min_length=1)] | None = None
+    folder: Folder | None = None
+    format: Format = "json"
+    topic: Topic | None = None
+    pattern: Text | None = None
+    start: Text | None = None
+    sources: dict[Annotated[str, StringConstraints(pattern=r"^\w+$")], LogSource] = Field(default_factory=dict)
     bootstrap: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:,_-]+$")] | None = None
     every: Annotated[float, Field(ge=0)] = 0.0
     per_epoch: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> StreamJob:
-        if sum(one is not None for one in (self.folder, self.topic, self.pattern)) != 1:
-            raise ValueError("a stream reads a folder, a topic, or the topics of a pattern: give one of them")
+    def _one_form(self) -> StreamJob:
+        if self.sources:
+            if both := sorted({"folder", "format", "topic", "pattern", "start"} & self.model_fields_set):
+                raise ValueError(f"sources name the source of each log: write {', '.join(both)} in them")
+            return self
+        places = (self.folder, self.topic, self.pattern)
+        if sum(one is not None for one in places) != 1:
+            raise ValueError(
+                "a stream reads a folder, a topic, or the topics of a pattern: give one of them, or sources for "
+                "several logs"
+            )
         if self.folder is not None and self.start is not None:
             raise ValueError("a start is a position in a topic: a folder is read from its first file")
         return self
 
+    def check(self, definitions: Sequence[Definition]) -> Self:
+        """Check that each log that the definitions read has a source, and each source a log; return the job.
+
+        Raises `RunnerError` otherwise. `tailrace stream` refuses the same jobs, but only when the stream starts.
+        """
+        if self.sources:
+            faults = source_faults(
+                definitions,
+                {log: str(source) for log, source in self.sources.items()},
+                lambda log: f'write sources={{"{log}": FOLDER}} or {{"{log}": {{"topic": TOPIC}}}}, beside the others',
+            )
+        elif (fault := unnamed_source(definitions)) is not None:
+            every = ", ".join(f'"{log}": ...' for log in readers_of(definitions))
+            given = self._single
+            faults = [f"{fault}, and {given} is given for none of them: write sources={{{every}}} in its place"]
+        else:
+            faults = []
+        if faults:
+            raise RunnerError("; ".join(faults), again=False)
+        return self
+
+    @property
+    def _single(self) -> LogSource:
+        """The source of a stream that reads one log."""
+        if self.sources:
+            return next(iter(self.sources.values()))
+        format = self.format if self.folder is not None else None
+        return LogSource(folder=self.folder, format=format, topic=self.topic, pattern=self.pattern, start=self.start)
+
     @property
     def words(self) -> list[str]:
-        """The arguments of `tailrace stream` for this job."""
-        options = {
-            "--from": self.folder,
-            "--format": self.format if self.folder is not None else None,
-            "--kafka": self.topic,
-            "--kafka-pattern": self.pattern,
-            "--start": self.start,
-            "--bootstrap": self.bootstrap,
-            "--every": self.every or None,
-            "--per-epoch": self.per_epoch,
-        }
-        return [*self.definitions, *(f"{name}={value}" for name, value in options.items() if value is not None)]
+        """The arguments of `tailrace stream` for this job.
+
+        A single source is given without the name of its log, so a stream keeps its name if a user names the log.
+        """
+        if len(self.sources) > 1:
+            sources = [word for log, source in sorted(self.sources.items()) for word in source.words(log)]
+        else:
+            sources = self._single.words()
+        pace = {"--bootstrap": self.bootstrap, "--every": self.every or None, "--per-epoch": self.per_epoch}
+        given = (f"{name}={value}" for name, value in pace.items() if value is not None)
+        return [*self.definitions, *sources, *given]
 
     @property
     def name(self) -> str:

@@ -92,7 +92,7 @@ class Stream:
     ) -> None:
         self.spark, self.lake, self.watch = spark, lake, watch
         self.logs = {log.name: log for log in landed_logs(pipelines)}
-        self.sources = sources_of(self.logs, source)
+        self.sources = sources_of(pipelines, source)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
         self._stopped = self._once = self._pausing = False

@@ -29,26 +29,26 @@ from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_prop
 from tailrace.lake.commit.epoch_properties import OFFSET, PROGRESS, READ, TOPIC, progress_in
 from tailrace.lake.schema.contracts import landed_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.given_sources import readers_of, source_faults, unnamed_source
 from tailrace.model.logs.log import Log
 from tailrace.stream.kafka_topics import Offsets, by_topic, first_offsets, topic_ids
 
 
-def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
-    """Return the source of each log. Raises `StreamError` if a log has no source, or if a source belongs to no log."""
+def sources_of(definitions: Sequence[Definition], given: Source | Mapping[str, Source]) -> dict[str, Source]:
+    """Return the source of each log that the definitions read.
+
+    Raises `StreamError` if a log has no source, or if a source belongs to no log.
+    """
+    logs = readers_of(definitions)
     if not isinstance(given, Mapping):
-        if len(logs) > 1:
-            names = ", ".join(logs)
-            raise StreamError(f"the definitions read {len(logs)} logs, {names}: name the log of each source")
+        if (fault := unnamed_source(definitions)) is not None:
+            raise StreamError(f"{fault}: name the log of each source")
         return dict.fromkeys(logs, given)
-    faults = [f"log {name} has no source" for name in logs if name not in given]
-    faults += [
-        f"no definition reads log {name}, which {source} is for" for name, source in given.items() if name not in logs
-    ]
-    places = [str(source) for source in given.values()]
-    faults += [f"{place} is given for two logs" for place in sorted({one for one in places if places.count(one) > 1})]
-    if faults:
+    places = {log: str(source) for log, source in given.items()}
+    if faults := source_faults(definitions, places, lambda log: f"pass {{{log!r}: Files(...)}} or a Kafka source"):
         raise StreamError("; ".join(faults))
-    return {name: given[name] for name in logs}
+    return {log: given[log] for log in logs}
 
 
 class TopicError(SourceError):

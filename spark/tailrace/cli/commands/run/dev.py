@@ -16,7 +16,6 @@ from pathlib import Path
 
 import typer
 
-from tailrace.cli.commands.look.infer import FileFormat
 from tailrace.cli.commands.look.serve import PORT
 from tailrace.cli.runtime.interruption import Stop
 from tailrace.cli.terminal.console import Output
@@ -29,7 +28,7 @@ from tailrace.settings import PREFIX, Settings
 def dev(
     definitions: list[str],
     folders: list[str] | None = None,
-    format: FileFormat = "json",
+    format: list[str] | None = None,
     topics: list[str] | None = None,
     bootstrap: str | None = None,
     port: int = PORT,
@@ -47,8 +46,8 @@ def dev(
                for word in (option, one)]  # fmt: skip
     if not sources:
         raise UsageError("no source: pass --from DIR, such as --from landing, or --kafka TOPIC")
-    if folders:
-        sources += ["--format", format]
+    for one in format or []:
+        sources += ["--format", one]
     if bootstrap is not None:
         sources += ["--bootstrap", bootstrap]
     with Stop() as stop, _only_one(SCRATCH):

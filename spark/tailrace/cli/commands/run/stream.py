@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -32,6 +32,7 @@ from tailrace.lake.catalog.events import (
 )
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.given_sources import readers_of, source_faults, unnamed_source
 from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 from tailrace.telemetry.observation import Observation, observe_run
@@ -40,7 +41,7 @@ from tailrace.telemetry.run_events import CheckpointRepair, Subject
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.ingest.sources import Files, Kafka, Start
+    from tailrace.ingest.sources import Files, Format, Kafka, Start
     from tailrace.lake.catalog.lake import Lake
     from tailrace.stream.epoch_report import EpochReport
     from tailrace.stream.landing_stream import Stream
@@ -55,7 +56,7 @@ _NAMED = 10
 def stream(
     definitions: list[str],
     folders: list[str] | None = None,
-    format: Literal["json", "csv", "parquet", "avro"] = "json",
+    format: list[str] | None = None,
     topics: list[str] | None = None,
     bootstrap: str | None = None,
     patterns: list[str] | None = None,
@@ -74,7 +75,8 @@ def stream(
     """Run definitions as a stream: land a source in their log, and fold the log epoch by epoch.
 
     One stream can run several definitions. If the definitions read several logs, name a source for each log, as LOG=DIR
-    or LOG=TOPIC; each epoch is then one consistent cut over all logs. A stream with --from-log has no source: it folds
+    or LOG=TOPIC, and a format or a start of one log in the same way; each epoch is then one consistent cut over all
+    logs. A stream with --from-log has no source: it folds
     its definitions from a log that another stream lands. If the other stream already folds one of the same definitions,
     the other stream stops folding that definition, but keeps running. Ctrl-C or SIGTERM stops a stream at the next
     epoch boundary (exit status 130); a second signal stops the stream at once. After a stop, the next start continues
@@ -87,9 +89,9 @@ def stream(
     if once and every:
         raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
     brokers = bootstrap or settings.kafka_bootstrap or ""
-    given = _Given(folders or [], topics or [], patterns or [], brokers, from_log=from_log)
+    given = _Given(pipelines, folders or [], topics or [], patterns or [], brokers, from_log=from_log)
     logs = {log.name: log for one in pipelines for log in one.sources}
-    places = given.by_log(sorted(logs))
+    places = given.by_log()
     if folders_of_changes := [name for name, (option, _) in places.items() if option == "--from" and logs[name].signed]:
         raise UsageError(f"the changes of {', '.join(folders_of_changes)} come of a topic: pass it with --kafka")
     framed = [name for name, (option, _) in places.items() if option != "--from" and logs[name].messages != "json"]
@@ -97,7 +99,7 @@ def stream(
         raise UsageError(
             f"the messages of {', '.join(framed)} name schemas in a registry: set TAILRACE_SCHEMA_REGISTRY_URI"
         )
-    starts = given.starts(places, start or [])
+    starts, formats = given.starts(places, start or []), given.formats(places, format or [])
     port = settings.metrics_port if metrics_port is None else metrics_port
     with Stop() as stop:
         from tailrace.ingest.kafka_access import PLAINTEXT, KafkaAccess
@@ -109,7 +111,7 @@ def stream(
             Kafka, access=access, new_topics=tuple(new_topic or ()), gone_topics=tuple(gone_topic or ())
         )
         sources: dict[str, Files | Kafka] = {
-            log: Files(place, format, per_epoch)
+            log: Files(place, formats[log], per_epoch)
             if option == "--from"
             else topics_of(place, brokers, per_epoch, pattern=option == "--kafka-pattern", start=starts.get(log))
             for log, (option, place) in places.items()
@@ -122,21 +124,23 @@ def stream(
 
 @dataclass(frozen=True)
 class _Given:
-    """The sources that the command's arguments name: folders and topics.
+    """The sources that the command's arguments name for definitions: folders, topics and patterns of topics.
 
     Each argument may start with the name of the log to which the source belongs (`LOG=`).
     """
 
+    definitions: Sequence[Definition]
     folders: Sequence[str]
     topics: Sequence[str]
     patterns: Sequence[str]
     bootstrap: str
     from_log: bool
 
-    def by_log(self, logs: Sequence[str]) -> dict[str, tuple[str, str]]:
+    def by_log(self) -> dict[str, tuple[str, str]]:
         """Map each log to its source: `("--from", folder)`, `("--kafka", topic)` or `("--kafka-pattern", pattern)`.
 
-        With `--from-log`, the mapping is empty. Raises `UsageError` if a log has no source or several sources.
+        With `--from-log`, the mapping is empty. Raises `UsageError` if a log has no source or several sources, or if no
+        definition reads a log that has a source.
         """
         given = [("--from", one) for one in self.folders] + [("--kafka", one) for one in self.topics]
         given += [("--kafka-pattern", one) for one in self.patterns]
@@ -148,19 +152,20 @@ class _Given:
             return {}
         found: dict[str, tuple[str, str]] = {}
         for option, text_ in given:
-            log, place = self._named(logs, option, text_)
+            log, place = self._named(option, text_)
             if log in found:
                 raise UsageError(
                     f"log {log} has two sources, {' '.join(found[log])} and {option} {place}: leave one out"
                 )
             found[log] = option, place
-        if missing := [log for log in logs if log not in found]:
-            example = f"--from {missing[0]}=DIR or --kafka {missing[0]}=TOPIC"
-            raise UsageError(f"the definitions read log {', '.join(missing)}, which has no source: pass {example}")
-        places = list(found.values())
-        if twice := sorted({place for one in places if places.count(one) > 1 for place in one[1:]}):
-            raise UsageError(f"{', '.join(twice)} is given for two logs: a record is of one")
-        for option, place in places:
+        faults = source_faults(
+            self.definitions,
+            {log: " ".join(source) for log, source in found.items()},
+            lambda log: f"pass --from {log}=DIR or --kafka {log}=TOPIC",
+        )
+        if faults:
+            raise UsageError("; ".join(faults))
+        for option, place in found.values():
             self._check(option, place)
         return found
 
@@ -173,7 +178,7 @@ class _Given:
 
         found: dict[str, Start | None] = {}
         for text in given:
-            log, where = self._named(sorted(places), "--start", text) if places else ("", text)
+            log, where = self._named("--start", text) if places else ("", text)
             if places.get(log, ("",))[0] not in ("--kafka", "--kafka-pattern"):
                 raise UsageError(f"--start {text}: a start is a position in a topic: pass one with --kafka")
             if log in found:
@@ -184,18 +189,44 @@ class _Given:
                 raise UsageError(str(error)) from None
         return found
 
-    def _named(self, logs: Sequence[str], option: str, given: str) -> tuple[str, str]:
-        log, named, place = given.partition("=")
-        if named and log in logs:
-            return log, place
-        if len(logs) == 1 and (not named or "/" in log or log not in logs):
-            return logs[0], given
-        if not named:
-            names = ", ".join(logs)
-            raise UsageError(
-                f"the definitions read {len(logs)} logs, {names}: say which, as {option} {logs[0]}={given}"
-            )
-        raise UsageError(f"{option} {given}: no definition reads a log {log}: expected one of {', '.join(logs)}")
+    def formats(self, places: Mapping[str, tuple[str, str]], given: Sequence[str]) -> dict[str, Format]:
+        """Map each log whose source is a folder to the format of the folder's files.
+
+        A format without the name of a log is the format of all folders that have no other. Raises `UsageError` if a
+        format is unknown, or if it is for a log that has no folder.
+        """
+        from tailrace.ingest.sources import FORMATS
+
+        folders = [log for log, (option, _) in places.items() if option == "--from"]
+        usual: Format = "json"
+        found: dict[str, Format] = {}
+        for text in given:
+            log, _, name = text.rpartition("=")
+            known = next((one for one in FORMATS if one == name), None)
+            if known is None:
+                raise UsageError(f"--format {text}: expected one of {', '.join(FORMATS)}, found {name!r}")
+            if log and log not in folders:
+                raise UsageError(
+                    f"--format {text}: a format is of the files in a folder, which log {log} has not: expected a log "
+                    f"with --from, found {', '.join(folders) or 'none'}"
+                )
+            if log:
+                found[log] = known
+            else:
+                usual = known
+        return dict.fromkeys(folders, usual) | found
+
+    def _named(self, option: str, given: str) -> tuple[str, str]:
+        """Divide an argument into the name of a log and the rest; a single log need not be named."""
+        log, named, rest = given.partition("=")
+        logs = [*readers_of(self.definitions)]
+        # The name of a folder may have an equals sign; the names of topics cannot.
+        is_folder = option == "--from" and ("/" in log or Path(given).exists())
+        if named and (log in logs or (log.isidentifier() and not (is_folder and len(logs) == 1))):
+            return log, rest
+        if (fault := unnamed_source(self.definitions)) is not None:
+            raise UsageError(f"{fault}: say which, as {option} {logs[0]}={given}")
+        return logs[0], given
 
     def _check(self, option: str, place: str) -> None:
         if option == "--from" and "://" not in place and not Path(place).is_dir():
