@@ -91,7 +91,7 @@ airflow: .venv/.for-airflow $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/la
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
 
 bundle: $(INSTALLED) ## what a cluster and an Airflow need, into build/bundle; ARGS="--to s3://BUCKET/PREFIX" uploads it
-	$(BIN)/python -m tailrace.aws.bundle $(ARGS)
+	$(BIN)/tailrace bundle $(ARGS)
 
 build/demo/lake:
 	@$(MAKE) demo ARGS=

@@ -149,7 +149,7 @@ def _secret(value: Any) -> Any:
     if not isinstance(value, _SecretFile):
         return value
     try:
-        text = (_root() / Path(value.path).expanduser()).read_text(encoding="utf-8")
+        text = (project_folder() / Path(value.path).expanduser()).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ValueError(f"a file with the secret at {value.path} ({reason})") from None
@@ -169,7 +169,7 @@ class SettingsError(TailraceError, ValueError):
         )
 
 
-def _root() -> Path:
+def project_folder() -> Path:
     """Return the folder to which relative paths in the settings are relative."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
@@ -180,7 +180,7 @@ def _path(value: Path) -> Path:
 
     Raises `ValueError` if the path contains a character with a special meaning in an address.
     """
-    path = Path(os.path.normpath(_root() / value.expanduser()))
+    path = Path(os.path.normpath(project_folder() / value.expanduser()))
     if odd := sorted(set(str(path)) & set("?#%\\")):
         raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
     return path
@@ -430,12 +430,14 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise SettingsError([fault for each in error.errors() for fault in _faults(each)]) from None
         except tomllib.TOMLDecodeError as error:
-            raise SettingsError([Fault(FILE, str(_root() / FILE), "a TOML file", f"correct it: {error}")]) from None
+            raise SettingsError(
+                [Fault(FILE, str(project_folder() / FILE), "a TOML file", f"correct it: {error}")]
+            ) from None
 
     @classmethod
     def origins(cls) -> dict[str, str]:
         """Return the source of each setting: its environment variable, the path of the file, or `default`."""
-        file = _root() / FILE
+        file = project_folder() / FILE
         held = tomllib.loads(file.read_text()) if file.is_file() else {}
         found, named = dict[str, str](), {name.upper() for name in os.environ}
         for name in cls.model_fields:
@@ -472,7 +474,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings in the order of precedence: arguments, environment, file."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=project_folder() / FILE)
 
     @model_validator(mode="before")
     @classmethod
@@ -510,7 +512,7 @@ class Settings(BaseSettings):
             case "":
                 return value
             case "sqlite" if rest.startswith("/") and len(rest) > 1 and not set(rest) & set("?#%\\"):
-                return f"sqlite:///{_root() / rest[1:]}"
+                return f"sqlite:///{project_folder() / rest[1:]}"
             case "postgresql" if re.fullmatch(r"[\w.-]+@[\w.-]+(:\d+)?/[\w.-]+", rest):
                 return value
             case "glue" if re.fullmatch(r"(\d{12})?", rest):
@@ -618,7 +620,7 @@ class Settings(BaseSettings):
     @property
     def unplaced(self) -> str:
         """A remark for messages if no setting says where the lake is and no `tailrace.toml` was found; else empty."""
-        if {"warehouse", "catalog_uri"} & self.model_fields_set or (_root() / FILE).is_file():
+        if {"warehouse", "catalog_uri"} & self.model_fields_set or (project_folder() / FILE).is_file():
             return ""
         return f" (there is no {FILE} in {Path.cwd()} or a folder above it)"
 

@@ -1,7 +1,9 @@
-"""The bundle of this checkout: what is in it, that it runs by itself elsewhere, and what an upload sends."""
+"""The bundle of a project: what is in it, that it runs by itself elsewhere, and what an upload sends."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -10,16 +12,20 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import boto3
 import pytest
 
 import tailrace
-from tailrace.aws import bundle, upload
+from tailrace.aws import upload, wheel
 from tailrace.aws.bundle import ClusterBundle, conf, write_archive, write_manifest
 from tailrace.aws.objects import AwsError
+from tailrace.aws.pins import Project, prefer
 from tailrace.aws.upload import MANIFEST, upload_bundle
+from tailrace.aws.wheel import copy_wheel, make_wheel
+from tailrace.cli.commands.change.bundle import bundle as bundle_command
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
@@ -129,11 +135,9 @@ def test_a_bucket_that_is_not_there_is_said(small: Path) -> None:
         upload_bundle(small, "s3://no-such-bucket", quiet)
 
 
-def test_a_wrong_address_is_said_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bundle.main(["--to", "my-bucket/tailrace", "--out", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == (
-        "error: --to 'my-bucket/tailrace': expected an address such as s3://my-bucket/tailrace\n"
-    )
+def test_a_wrong_address_is_said_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(AwsError, match=r"--to 'my-bucket/tailrace': expected an address such as s3://my-bucket/tailr"):
+        bundle_command(to="my-bucket/tailrace", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -142,17 +146,18 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
     with pytest.raises(AwsError, match="holds something that is no bundle"):
         ClusterBundle(ROOT, tmp_path).build(tmp_path, quiet)
     assert (tmp_path / "mine").read_text() == "precious"
-    with pytest.raises(AwsError, match="a bundle is made of a checkout"):
+    with pytest.raises(AwsError, match=r"has no folder pipelines/ with definitions: run the command in a project"):
         ClusterBundle(tmp_path, tmp_path)
 
 
-def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_path: Path) -> None:
-    root = tmp_path / "checkout"
-    (root / "spark" / "jobs").mkdir(parents=True)
-    for name in ("pyproject.toml", "uv.lock"):
-        (root / name).write_text("")
+def test_a_build_that_fails_leaves_the_bundle_that_is_there(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    (root / "pipelines").mkdir(parents=True)
     before = (small / MANIFEST).read_text()
-    with pytest.raises(AwsError, match="uv is not there: run `make setup`"):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(AwsError, match="uv is not there, which resolves and installs what the bundle needs: `pip inst"):
         ClusterBundle(root, tmp_path).build(small, quiet)
     (root / "build" / "uv" / "bin").mkdir(parents=True)
     uv = root / "build" / "uv" / "bin" / "uv"
@@ -162,6 +167,108 @@ def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_pat
         ClusterBundle(root, tmp_path).build(small, quiet)
     assert (small / MANIFEST).read_text() == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".bundle-")] == []
+
+
+METADATA = """Metadata-Version: 2.4
+Name: tailrace
+Version: 7.1
+Requires-Dist: numpy>=1.26
+Provides-Extra: airflow
+Requires-Dist: apache-airflow<4,>=3.1; extra == 'airflow'
+Requires-Dist: rfc3339-validator; extra == 'airflow'
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages, into which an installer put a wheel of two files."""
+    packages, about = tmp_path / "packages", tmp_path / "packages" / "tailrace-7.1.dist-info"
+    texts = {
+        packages / "tailrace" / "__init__.py": "x = 1\n", about / "METADATA": METADATA,
+        about / "WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+    }  # fmt: skip
+    rows = []
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        value = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.append(f"{file.relative_to(packages)},sha256={value},{len(text)}")
+    rows += ["../bin/tailrace,,", "tailrace/__pycache__/x.pyc,,", *(f"{about.name}/{one},," for one in OF_INSTALLER)]
+    (about / "RECORD").write_text("\n".join(rows) + "\n")
+    monkeypatch.setattr(wheel, "distribution", lambda _: PathDistribution(about))
+    return packages
+
+
+OF_INSTALLER = ("RECORD", "INSTALLER", "direct_url.json")
+
+
+def no_build(source: Path, to: Path) -> None:
+    raise AssertionError("there is no source to build")
+
+
+def test_what_is_installed_is_packed_again_as_the_wheel_that_it_was(installed: Path, tmp_path: Path) -> None:
+    made = [tmp_path / "one", tmp_path / "two"]
+    for folder in made:
+        folder.mkdir()
+    files = [make_wheel(folder, no_build) for folder in made]
+    assert sha256_of(files[0].file) == sha256_of(files[1].file)
+    assert (files[0].file.name, files[0].version) == ("tailrace-7.1-py3-none-any.whl", "7.1")
+    with zipfile.ZipFile(files[0].file) as held:
+        about = "tailrace-7.1.dist-info"
+        assert held.namelist() == ["tailrace/__init__.py", *(f"{about}/{n}" for n in ("METADATA", "WHEEL", "RECORD"))]
+        assert held.read("tailrace/__init__.py") == b"x = 1\n"
+        kept = (installed / about / "RECORD").read_text().splitlines()[:3]
+        assert held.read(f"{about}/RECORD").decode().splitlines() == [*kept, f"{about}/RECORD,,"]
+
+
+def test_a_package_that_was_changed_by_hand_is_no_wheel(installed: Path, tmp_path: Path) -> None:
+    file = installed / "tailrace" / "__init__.py"
+    file.write_text("x = 2\n")
+    with pytest.raises(AwsError, match=r"__init__.py was changed after it was installed: install tailrace again"):
+        make_wheel(tmp_path, no_build)
+    file.unlink()
+    with pytest.raises(AwsError, match=r"__init__.py is missing: install tailrace again, or pass a wheel by --wheel"):
+        make_wheel(tmp_path, no_build)
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_an_extra_needs_is_read_from_the_wheel(tmp_path: Path) -> None:
+    made = make_wheel(tmp_path, no_build)
+    assert [str(one) for one in made.needed("airflow")] == ["apache-airflow<4,>=3.1", "rfc3339-validator"]
+    assert [str(one) for one in made.needed("airflow", "apache-airflow")] == ["rfc3339-validator"]
+    with pytest.raises(AwsError, match=r"--extra kafak: tailrace 7\.1 has no such extra"):
+        made.needed("kafak")
+    for name in ("other-1.0-py3-none-any.whl", "tailrace.zip", "tailrace-1.0-py3-none-any.whl"):
+        (tmp_path / name).write_text("no zip")
+        with pytest.raises(AwsError, match=r"expected a wheel of tailrace, such as tailrace-0\.9\.0-py3-none-any\.whl"):
+            copy_wheel(tmp_path / name, tmp_path / "bundle")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("version", ["3.0.6", "4.0", "newest"])
+def test_an_airflow_that_tailrace_does_not_run_on_is_refused(version: str, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    made = ClusterBundle(tmp_path, tmp_path, airflow=version)
+    with pytest.raises(AwsError, match=rf"--airflow {version}: Tailrace's DAGs need Airflow <4,>=3.1; make the envi"):
+        made.build(small, quiet)
+
+
+def test_a_bundle_has_what_the_project_needs_besides(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    project = Project(tmp_path)
+    assert project.needs == []
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[project]\nname = "shop"\ndependencies = ["Tailrace[spark]>=0.1", "regex>=2024"]\n')
+    assert [str(one) for one in project.needs] == ["regex>=2024"]
+    file.write_text('[project]\nname = "shop"\ndynamic = ["dependencies"]\n')
+    with pytest.raises(AwsError, match=r"pyproject.toml: dependencies are dynamic; list them under \[project\]"):
+        _ = project.needs
+
+
+def test_airflow_s_versions_are_preferred_to_those_of_the_project() -> None:
+    assert prefer("# Airflow's\nSome_Thing==1\n", "some-thing==2 ; python_version < '3.12'\nother==3\n") == (
+        "# Airflow's\nSome_Thing==1\nother==3\n"
+    )
 
 
 def test_an_archive_of_the_same_files_is_the_same(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import tarfile
 import tomllib
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,12 @@ class Installation:
     def uv(self, *words: str | Path) -> None:
         run(UV, "--quiet", "--no-python-downloads", *words, cwd=self.folder, home=self.folder)
 
-    def tailrace(self, *words: str, fails: bool | None = False) -> str:
-        return self.run("tailrace", *words, fails=fails)
+    def tailrace(self, *words: str, fails: bool | None = False, **more: str) -> str:
+        return self.run("tailrace", *words, fails=fails, **more)
 
-    def run(self, program: str, *words: str, fails: bool | None = False) -> str:
+    def run(self, program: str, *words: str, fails: bool | None = False, **more: str) -> str:
         """Run a program of the environment in the project, or beside it if there is none yet."""
-        told = {"COLUMNS": "200", "PYSPARK_PYTHON": str(self.bin / "python")}
+        told = {"COLUMNS": "200", "PYSPARK_PYTHON": str(self.bin / "python")} | more
         place = self.folder / "web-shop"
         return run(
             self.bin / program,
@@ -116,6 +117,7 @@ def test_the_wheel_holds_all_that_is_in_the_package(dist: Path) -> None:
         entries = file.read(next(name for name in held if name.endswith("entry_points.txt"))).decode()
     assert held >= {name.removeprefix("spark/") for name in kept if (ROOT / name).is_file()}
     assert "tailrace/dbt/dbt_project.yml" in held
+    assert {f"tailrace/jobs/{one.name}" for one in (ROOT / "spark" / "jobs").glob("*.py")} <= held
     assert {"tailrace/dbt/macros/" + one.name for one in (ROOT / "dbt" / "macros").iterdir()} <= held
     assert "tailrace = tailrace.cli.main:app" in entries
     assert "tailrace = tailrace.airflow.plugin:TailracePlugin" in entries
@@ -146,6 +148,8 @@ def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Pa
     # The last of the orders are in an hour that is not complete yet.
     assert "counted 360" in streams.tailrace("sql", "SELECT 'counted ' || SUM(records) AS s FROM marts.records_by_day")
 
+    bundles_outside_the_checkout(streams)
+
     alone.install()
     definition = "pipelines/web_shop.py"
     assert alone.tailrace("--version").strip() == f"tailrace {tailrace.__version__}"
@@ -163,6 +167,32 @@ def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Pa
     alone.tailrace("backfill", definition, *spans)
     alone.tailrace("audit", definition)
     alone.tailrace("replay", definition)
+
+
+def bundles_outside_the_checkout(project: Installation) -> None:
+    """The bundle of the project has the wheel that is installed, and all that an Airflow needs of the project."""
+    found = os.pathsep.join((str(UV.parent), os.environ["PATH"]))
+    said = project.tailrace("bundle", "--no-workers", "--airflow", "3.0.6", fails=True, PATH=found)
+    assert "--airflow 3.0.6: Tailrace's DAGs need Airflow <4,>=3.1" in said
+    project.tailrace("bundle", "--no-workers", "--airflow", "3.1.0", PATH=found)
+    held = project.folder / "web-shop" / "build" / "bundle"
+    (wheel,), (made,) = project.dist.glob("*.whl"), held.glob("*.whl")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(made) as other:
+        names = {name for name in one.namelist() if not name.endswith("/RECORD")}
+        assert wheel.name == made.name
+        assert names == {name for name in other.namelist() if not name.endswith("/RECORD")}
+        assert [name for name in names if one.read(name) != other.read(name)] == []
+    assert {one.relative_to(held).as_posix() for one in held.rglob("*") if one.is_file()} >= {
+        "dags/dags/web_shop.py", "dags/pipelines/web_shop.py", "dags/dbt/packages.yml", "definitions.tar.gz",
+        "pipelines/web_shop.py", "plugins.zip", *(f"jobs/{one}.py" for one in ("stream", "backfill", "maintain")),
+    }  # fmt: skip
+    asked = [line.partition(" ")[0] for line in (held / "requirements.txt").read_text().splitlines()]
+    assert {"apache-airflow==3.1.0", f"duckdb=={version('duckdb')}", f"boto3=={version('boto3')}"} <= {*asked}
+    lines = (held / "requirements-mwaa.txt").read_text().splitlines()
+    assert lines[:2] == ["# For Airflow 3.1.0.", "--constraint /usr/local/airflow/dags/constraints-mwaa.txt"]
+    assert lines[-1] == f"/usr/local/airflow/plugins/{wheel.name}"
+    assert not [line for line in lines if line.lower().startswith(("apache-airflow", "sqlalchemy", "tailrace"))]
+    assert (held / "dags" / "constraints-mwaa.txt").read_text().startswith("apache-airflow==3.1.0")
 
 
 @pytest.mark.system

@@ -1,32 +1,33 @@
-"""Bundle the files that a cluster and an Airflow need to run this checkout: `python -m tailrace.aws.bundle`.
+"""Bundle the files that a cluster and an Airflow need to run a project: `tailrace bundle`.
 
-Building the same tree on the same platform always gives the same bytes: the archives are sorted and contain no times,
-owners or paths of this machine. The only exception is the path of the interpreter to which the environment's
+Building the same project on the same platform always gives the same bytes: the archives are sorted and contain no
+times, owners or paths of this machine. The only exception is the path of the interpreter to which the environment's
 `bin/python` links.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tailrace
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
 from tailrace.aws.objects import AwsError
-from tailrace.aws.upload import MANIFEST, list_files, split_address, upload_bundle
-from tailrace.model.base.errors import TailraceError
-from tailrace.settings import Settings
+from tailrace.aws.pins import Project, prefer, run_program
+from tailrace.aws.upload import MANIFEST, list_files
+from tailrace.aws.wheel import NAME, Wheel, copy_wheel, make_wheel
+from tailrace.runners.entry_points import find_entry_points
 from tailrace.toolchain import class_path, fetch, missing_jars, require_java
 
 EPOCH = 315_532_800
@@ -38,6 +39,13 @@ GROUPS = ("lake", "aws")
 MWAA = "/usr/local/airflow/plugins"
 """The folder into which Amazon's Airflow unpacks plugins.zip."""
 
+CONSTRAINTS = Path("/usr/local/airflow/dags/constraints-mwaa.txt")
+"""The place of the file of constraints on Amazon's Airflow, which wants one in each file of requirements. It keeps
+Airflow's version.
+"""
+
+AIRFLOW = "apache-airflow"
+
 _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
 """The names of files and folders that programs create in the project's folders, and that are not part of a bundle."""
 
@@ -46,10 +54,16 @@ _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
 class ClusterBundle:
     """The parts of a bundle.
 
-    `root` is the checkout, and `jars` is the folder of the pinned jars. `python` is the interpreter for the
-    environment. The interpreter must be built for the platform on which the bundle runs, and that platform must have
-    the interpreter at the same path. `extras` are the extras of tailrace that the drivers need, and `groups` are the
-    groups of jars. `spark` adds pyspark, which EMR already provides. Raises `AwsError` if `root` is not a checkout.
+    `root` is the folder of the project, and `jars` is the folder of the pinned jars. `python` is the interpreter for
+    the environment. The interpreter must be built for the platform on which the bundle runs, and that platform must
+    have the interpreter at the same path. `extras` are the extras of tailrace that the drivers need, and `groups` are
+    the groups of jars. `spark` adds pyspark, which EMR already provides.
+
+    `wheel` is the file of a wheel of tailrace; without it, the wheel is made of what is installed. `contracts` is the
+    folder of the contracts. `airflow` is the version of the Airflow that runs the DAGs, and `constraints` is a file
+    with the versions that are installed there, which the requirements then prefer. If `workers` is False, the bundle
+    has no environment and no jars, because the workers run an image that has both. Raises `AwsError` if `root` is not a
+    project.
     """
 
     root: Path
@@ -58,11 +72,14 @@ class ClusterBundle:
     extras: tuple[str, ...] = ("aws",)
     groups: tuple[str, ...] = GROUPS
     spark: bool = False
+    wheel: Path | None = None
+    contracts: Path | None = None
+    airflow: str | None = None
+    constraints: Path | None = None
+    workers: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("pyproject.toml", "uv.lock", "spark/jobs"):
-            if not (self.root / name).exists():
-                raise AwsError(f"{self.root} has no {name}: a bundle is made of a checkout of the project")
+        Project(self.root)
 
     def build(self, out: Path, tell: Callable[[str], None]) -> None:
         """Build the bundle in a folder, and replace any old bundle there.
@@ -79,48 +96,91 @@ class ClusterBundle:
                 folder.mkdir()
             tell("the wheel, and what it needs")
             wheel = self._wheel(made)
-            self._requirements(made, wheel)
-            tell(f"the environment of the drivers: {', '.join(self._extras)}")
-            self._environment(made, scratch, wheel)
-            tell(f"jars: {', '.join(self.groups)}")
-            self._jars(made)
+            self._airflow_version_fits(wheel)
+            preferred = self._project.tested()
+            self._requirements(made, wheel, preferred)
+            if self.workers:
+                tell(f"the environment of the drivers: {', '.join(self._extras)}")
+                self._environment(made, scratch, wheel, preferred)
+                tell(f"jars: {', '.join(self.groups)}")
+                self._jars(made)
             tell("jobs, definitions and DAGs")
             self._sources(made)
-            self._manifest(made)
+            self._manifest(made, wheel)
             shutil.rmtree(out, ignore_errors=True)
             made.replace(out)
+
+    @property
+    def _project(self) -> Project:
+        return Project(self.root)
 
     @property
     def _extras(self) -> tuple[str, ...]:
         # The executors need the packages of the extra `spark`, above all pandas. Only pyspark itself may be left out.
         return tuple(dict.fromkeys((*self.extras, "spark")))
 
-    def _wheel(self, made: Path) -> Path:
-        self._uv("build", "--wheel", "--out-dir", made)
+    def _wheel(self, made: Path) -> Wheel:
+        if self.wheel is not None:
+            return copy_wheel(self.wheel, made)
+        wheel = make_wheel(made, self._build)
         (made / ".gitignore").unlink(missing_ok=True)
-        (wheel,) = made.glob("*.whl")
         return wheel
 
-    def _requirements(self, made: Path, wheel: Path) -> None:
-        extras = ("airflow", *self.extras)
-        requirements = self._export_pins((*extras, "sqlite"), "--no-hashes")
-        (made / "requirements.txt").write_text(requirements)
-        # Leave out Airflow, because Amazon's Airflow is already installed when the requirements are installed.
-        requirements = self._export_pins(extras, "--no-hashes", "--prune", "apache-airflow")
-        (made / "requirements-mwaa.txt").write_text(f"{requirements}{MWAA}/{wheel.name}\n")
-        with zipfile.ZipFile(made / "plugins.zip", "w") as file:
-            held = zipfile.ZipInfo(wheel.name)
-            held.external_attr = 0o644 << 16
-            file.writestr(held, wheel.read_bytes())
+    def _build(self, source: Path, to: Path) -> None:
+        self._project.uv("build", "--wheel", "--out-dir", to, source)
 
-    def _environment(self, made: Path, scratch: Path, wheel: Path) -> None:
+    def _airflow_version_fits(self, wheel: Wheel) -> None:
+        (wanted,) = (one.specifier for one in wheel.needed("airflow") if one.name == AIRFLOW)
+        if self.airflow is None:
+            return
+        try:
+            fits = wanted.contains(self.airflow)
+        except InvalidVersion:
+            fits = False
+        if not fits:
+            raise AwsError(
+                f"--airflow {self.airflow}: Tailrace's DAGs need Airflow {wanted}; make the environment with such a "
+                "version, or run the DAGs in an Airflow of your own"
+            )
+
+    def _asked(self, wheel: Wheel, extras: Iterable[str], *without: str) -> list[str]:
+        """Return what the project and Tailrace with some extras need, except for some packages, as requirements."""
+        found = [str(one) for one in self._project.needs if canonicalize_name(one.name) not in without]
+        for extra in extras:
+            found += [str(one) for one in wheel.needed(extra, *without)]
+        return [f"{NAME} @ {wheel.file.resolve().as_uri()}", *found]
+
+    def _requirements(self, made: Path, wheel: Wheel, preferred: str) -> None:
+        project, extras = self._project, ("airflow", *self.extras)
+        version = f"=={self.airflow}" if self.airflow else ""
+        if self.constraints is not None:
+            preferred = prefer(_text(self.constraints), preferred)
+        whole = project.pins([*self._asked(wheel, (*extras, "sqlite")), f"{AIRFLOW}{version}"], preferred)
+        (made / "requirements.txt").write_text(whole)
+        # Leave out Airflow, because Amazon's Airflow is already installed when the requirements are installed. Leave
+        # out SQLAlchemy, which is Airflow's: no catalog is in SQLite there.
+        beside = project.pins([*self._asked(wheel, extras), f"{AIRFLOW}{version}"], preferred)
+        pins = project.pins(self._asked(wheel, extras, AIRFLOW), beside, limits=beside)
+        (fixed,) = (line for line in beside.splitlines() if line.startswith(f"{AIRFLOW}=="))
+        head = f"# For Airflow {fixed.partition('==')[2].partition(' ')[0]}.\n--constraint {CONSTRAINTS}\n"
+        (made / "requirements-mwaa.txt").write_text(f"{head}{pins}{MWAA}/{wheel.file.name}\n")
+        (made / "dags").mkdir()
+        (made / "dags" / CONSTRAINTS.name).write_text(f"{fixed}\n")
+        with zipfile.ZipFile(made / "plugins.zip", "w") as file:
+            held = zipfile.ZipInfo(wheel.file.name)
+            held.external_attr = 0o644 << 16
+            file.writestr(held, wheel.file.read_bytes())
+
+    def _environment(self, made: Path, scratch: Path, wheel: Wheel, preferred: str) -> None:
         place, pins = scratch / "environment", scratch / "requirements.txt"
-        pins.write_text(self._export_pins(self._extras, *(() if self.spark else ("--prune", "pyspark"))))
-        self._uv("venv", "--relocatable", "--python", self.python, place)
+        asked = self._asked(wheel, self._extras, *(() if self.spark else ("pyspark",)))
+        pins.write_text(self._project.pins(asked, preferred, "--generate-hashes"))
+        uv = self._project.uv
+        uv("venv", "--relocatable", "--python", self.python, place)
         into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
-        self._uv(*into, "--require-hashes", "-r", pins)
+        uv(*into, "--require-hashes", "-r", pins)
         # Install the wheel by name, because an installation by path would record the path on this machine.
-        self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
+        uv(*into, "--no-cache", "--no-index", "--find-links", made, f"{NAME}=={wheel.version}")
         _forget(place, "uv_cache.json")
         write_archive(made / "environment.tar.gz", {"": place})
 
@@ -132,47 +192,48 @@ class ClusterBundle:
             shutil.copyfile(path, made / "jars" / path.name)
 
     def _sources(self, made: Path) -> None:
-        copy_files(self.root / "spark" / "jobs", made / "jobs", "*.py")
-        copy_files(self.root / "pipelines", made / "pipelines", "*.py")
-        # Keep the folders next to each other as in the checkout, because a DAG finds its definition by a path relative
+        copy_files(find_entry_points(), made / "jobs", "*.py")
+        copy_files(self.root / "pipelines", made / "pipelines", "**/*")
+        # Keep the folders next to each other as in the project, because a DAG finds its definition by a path relative
         # to the DAG's file.
-        for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
+        for name in ("dags", "pipelines", "dbt"):
             copy_files(self.root / name, made / "dags" / name, "**/*")
+        copy_files(self.contracts or self.root / "iceberg_schemas", made / "dags" / "iceberg_schemas", "**/*")
+        (made / "dags" / "iceberg_schemas").mkdir(exist_ok=True)
         (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
         write_archive(
             made / "definitions.tar.gz",
             {name: made / "dags" / name for name in ("pipelines", "iceberg_schemas")},
         )
 
-    def _manifest(self, made: Path) -> None:
+    def _manifest(self, made: Path, wheel: Wheel) -> None:
         ask = "import json, sys, sysconfig; print(json.dumps([sys.version.split()[0], sysconfig.get_platform()]))"
-        python, platform = json.loads(_run([self.python, "-c", ask]))
+        python, platform = json.loads(run_program([self.python, "-c", ask]))
         commit, changed = self._commit()
         about = {
-            "version": tailrace.__version__, "commit": commit, "changed": changed, "python": python,
+            "version": wheel.version, "commit": commit, "changed": changed, "python": python,
             "platform": platform, "extras": [*self.extras], "jars": [*self.groups], "pyspark": self.spark,
+            "workers": self.workers,
         }  # fmt: skip
         write_manifest(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
-        """Return the checkout's commit, and whether it has uncommitted changes. Without git, both values are None."""
+        """Return the project's commit, and whether it has uncommitted changes. Without git, both values are None."""
         git = ["git", "-C", str(self.root)]
         try:
-            return _run([*git, "rev-parse", "HEAD"]).strip(), bool(_run([*git, "status", "--porcelain"]).strip())
+            head = run_program([*git, "rev-parse", "HEAD"]).strip()
+            return head, bool(run_program([*git, "status", "--porcelain"]).strip())
         except AwsError:
             return None, None
 
-    def _export_pins(self, extras: Iterable[str], *words: str) -> str:
-        """Return the requirements of some extras, pinned to the versions in uv.lock. Tailrace itself is left out."""
-        flags = [word for extra in extras for word in ("--extra", extra)]
-        fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
-        return self._uv("export", *fixed, *flags, *words)
 
-    def _uv(self, *words: str | Path) -> str:
-        uv = self.root / "build" / "uv" / "bin" / "uv"
-        if not uv.is_file():
-            raise AwsError(f"{uv} is not there: run `make setup`")
-        return _run([str(uv), "--quiet", "--no-python-downloads", *map(str, words)], cwd=self.root)
+def _text(file: Path) -> str:
+    """Return the text of the file of constraints. Raises `AwsError` if the file cannot be read."""
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise AwsError(f"--constraints {file}: {reason}") from None
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
@@ -251,54 +312,3 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
         "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
         "spark.executorEnv.PYSPARK_PYTHON": python,
     }
-
-
-def _run(command: Sequence[str], cwd: Path | None = None) -> str:
-    """Run a command and return its output. Raises `AwsError` with the end of the error output if the command fails."""
-    # Remove these variables, because the command must not use a virtual environment that is active in the calling
-    # shell.
-    env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    try:
-        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise AwsError(f"{command[0]} cannot be run ({error.strerror})") from error
-    if done.returncode:
-        end = " ".join(done.stderr.split())[-600:]
-        raise AwsError(f"`{' '.join(Path(command[0]).name if n == 0 else w for n, w in enumerate(command))}`: {end}")
-    return done.stdout
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments and return its exit status: 0 on success, 1 on failure."""
-    parser = argparse.ArgumentParser(
-        "python -m tailrace.aws.bundle", description="Bundle this checkout, and upload it."
-    )
-    parser.add_argument("--out", type=Path, default=Path("build/bundle"), metavar="DIR", help="default: build/bundle")
-    parser.add_argument("--to", metavar="s3://BUCKET/PREFIX", help="upload it: what has changed, and the manifest last")
-    parser.add_argument("--extra", action="append", default=[], help="an extra of tailrace for the drivers, as observe")
-    parser.add_argument("--kafka", action="store_true", help="with Spark's Kafka connector")
-    parser.add_argument("--postgres", action="store_true", help="with PostgreSQL's driver, for a catalog there")
-    parser.add_argument("--spark", action="store_true", help="with pyspark, for a cluster that does not bring it")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter; it must be in that place there, too")
-    options = parser.parse_args(arguments)
-    more = tuple(name for name in ("kafka", "postgres") if getattr(options, name))
-    try:
-        if options.to is not None:
-            # Report an invalid address before the bundle is built.
-            split_address(options.to)
-        extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
-        root = Path(__file__).resolve().parents[3]
-        bundle = ClusterBundle(root, Settings().jars, options.python, extras, (*GROUPS, *more), options.spark)
-        bundle.build(options.out, lambda text: print(f"bundle: {text}", flush=True))
-        print(f"bundle: {options.out}")
-        if options.to is not None:
-            sent = upload_bundle(options.out, options.to, lambda text: print(f"upload: {text}", flush=True))
-            print(f"upload: {len(sent)} files sent to {options.to}")
-    except TailraceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace.model.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from tailrace.runners.entry_points import find_entry_points
     from tailrace.runners.jobs import (
         BackfillJob,
         Cancelled,
@@ -35,6 +36,7 @@ else:
             "StreamJob": "tailrace.runners.jobs",
             "StreamState": "tailrace.runners.jobs",
             "Submit": "tailrace.runners.submit",
+            "find_entry_points": "tailrace.runners.entry_points",
         },
     )
 
@@ -49,4 +51,5 @@ __all__ = [
     "StreamJob",
     "StreamState",
     "Submit",
+    "find_entry_points",
 ]
