@@ -483,7 +483,8 @@ class Settings(BaseSettings):
         files = {name: values.pop(f"{name}_file", None) for name in SECRETS}
         for name, place in files.items():
             place = os.environ.get(variable(f"{name}_file")) or place
-            if place and values.get(name) is None:
+            # A secret that is given as None is not taken from a file either.
+            if place and name not in values:
                 values[name] = _SecretFile(str(place))
         return values
 
@@ -637,6 +638,15 @@ class Settings(BaseSettings):
 def variable(name: str) -> str:
     """Return the name of a setting's environment variable."""
     return f"{PREFIX}{name.upper()}"
+
+
+def setting_text(value: object) -> str:
+    """Format a setting's value for its environment variable."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value)
+    return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)
 
 
 def _faults(error: Any) -> list[Fault]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.airflow.tasks import RunnerOperator
+from tailrace.airflow.tasks import RunnerOperator, absolute_place
+from tailrace.plan.loader import load_any
 from tailrace.runners.jobs import MaintainJob
 
 if TYPE_CHECKING:
@@ -13,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class MaintainOperator(RunnerOperator):
-    """Maintains a definition's tables; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
+    """Maintains a definition's tables; `definition` is `FILE` or `FILE:NAME`."""
 
     ui_color = "#e3f1e1"
 
-    def __init__(self, *, definition: str, **more: Any) -> None:
-        super().__init__(**more)
-        self.definition = definition
+    def __init__(self, *, definition: str | Path, subject: str | None = None, **more: Any) -> None:
+        self.definition = absolute_place(definition)
+        super().__init__(subject=subject or load_any(self.definition).name, **more)
 
     def execute(self, context: Context) -> None:
         with self.reporting(context) as report:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tailrace.airflow.connection import connected
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.jobs import Runner, RunnerError
@@ -16,21 +18,56 @@ from tailrace.runners.jobs import Runner, RunnerError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from tailrace.settings import Settings
+
 
 def asset_of(name: str) -> Asset:
     """Return the asset of a pipeline's answers. A task that changes the answers emits an event of this asset."""
     return Asset(name=name, uri=f"tailrace://pipelines/{name}")
 
 
+def explain(error: Exception, settings: Settings | None = None) -> Exception:
+    """Diagnose an error, as the commands do. If `settings` is None, the settings of the environment hold."""
+    # Import this function only on an error, because its module loads the modules for tables, which Airflow does not
+    # need to parse a DAG.
+    from tailrace.lake.upkeep.diagnosis import explain_error
+
+    return explain_error(error, settings)
+
+
+def reason_of(explained: Exception) -> str:
+    """Return the reason for a failure in one line."""
+    reason = " ".join(str(explained).split())
+    return reason if isinstance(explained, TailraceError) else f"{type(explained).__name__}: {reason}"
+
+
+def is_worth_retrying(explained: Exception) -> bool:
+    """Return False if another attempt at a failed task would also fail."""
+    return not (isinstance(explained, RunnerError) and not explained.again)
+
+
+def failure(reason: str, *, again: bool) -> AirflowException:
+    """Create the error that fails a task. Airflow does not try the task again if `again` is False."""
+    made: AirflowException = (AirflowException if again else AirflowFailException)(reason)
+    return made
+
+
+def absolute_place(definition: str | Path) -> str:
+    """Make the path in `FILE` or `FILE:NAME` absolute, because jobs require an absolute path."""
+    path, _, name = str(definition).partition(":")
+    return str(Path(path).resolve()) + (f":{name}" if name else "")
+
+
 class ReportingOperator(BaseOperator):
     """Reports a task's result, or the reason for the task's failure, on the run's page.
 
-    `subject` is the definition's name.
+    `subject` is the definition's name. `conn_id` is the id of the connection that names the lake; without it, the
+    settings of the environment name the lake.
     """
 
-    def __init__(self, *, subject: str, **more: Any) -> None:
+    def __init__(self, *, subject: str, conn_id: str | None = None, **more: Any) -> None:
         super().__init__(**more)
-        self.subject = subject
+        self.subject, self.conn_id = subject, conn_id
 
     @contextmanager
     def reporting(self, context: Context) -> Iterator[dict[str, Any]]:
@@ -41,34 +78,34 @@ class ReportingOperator(BaseOperator):
         also fail.
         """
         report: dict[str, Any] = {"pipeline": self.subject}
+        explained: Exception | None = None
         try:
-            yield report
+            with connected(self.conn_id):
+                try:
+                    yield report
+                except Exception as error:
+                    # While the settings of the connection hold, because a diagnosis may look at the lake.
+                    explained = explain(error)
+                    raise
         except Exception as error:
-            # Import this function only on an error, because its module loads the modules for tables, which Airflow does
-            # not need to parse a DAG.
-            from tailrace.lake.upkeep.diagnosis import explain_error
-
-            explained = explain_error(error)
-            reason = " ".join(str(explained).split())
-            known = isinstance(explained, TailraceError)
-            report["failed"] = reason if known else f"{type(explained).__name__}: {reason}"
+            explained = explained or explain(error)
+            report["failed"] = reason_of(explained)
             context["ti"].xcom_push(RESULT, report)
-            if not known:
+            if not isinstance(explained, TailraceError):
                 raise
-            final = isinstance(explained, RunnerError) and not explained.again
-            raise (AirflowFailException if final else AirflowException)(reason) from None
+            raise failure(reason_of(explained), again=is_worth_retrying(explained)) from None
         context["ti"].xcom_push(RESULT, report)
         self.log.info("%s", report["said"])
 
 
 class RunnerOperator(ReportingOperator):
     """Runs the work of a task on a runner, and cancels the work if the task is killed. `runner` is called to create the
-    runner.
+    runner; without it, the work runs on the task's machine, in the installation of the task.
     """
 
-    def __init__(self, *, runner: Callable[[], Runner], **more: Any) -> None:
+    def __init__(self, *, runner: Callable[[], Runner] | None = None, **more: Any) -> None:
         super().__init__(**more)
-        self.runner = runner
+        self.runner = runner or _local
         self._running: Runner | None = None
 
     def start_runner(self) -> Runner:
@@ -83,3 +120,9 @@ class RunnerOperator(ReportingOperator):
     def on_kill(self) -> None:
         if self._running is not None:
             self._running.cancel()
+
+
+def _local() -> Runner:
+    from tailrace.runners.local import Local
+
+    return Local()

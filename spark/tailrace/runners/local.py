@@ -20,11 +20,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import SecretStr
 
 import tailrace
 from tailrace.model.base.errors import TailraceError, line_of
@@ -39,7 +36,7 @@ from tailrace.runners.processes import (
     start_detached,
     wait_for,
 )
-from tailrace.settings import Place, Settings, variable
+from tailrace.settings import Place, Settings, setting_text, variable
 
 if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
@@ -206,7 +203,7 @@ class Local(LocalStreams):
         """
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
-        return os.environ | {variable(name): _setting_text(value) for name, value in (values | paths).items()}
+        return os.environ | {variable(name): setting_text(value) for name, value in (values | paths).items()}
 
     def _socket(self, job: BackfillJob | MaintainJob) -> Path:
         return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"
@@ -243,15 +240,6 @@ def _stop_worker(place: Path, warehouse: Place) -> bool:
         os.kill(pid, signal.SIGKILL)
     reap_started()
     return True
-
-
-def _setting_text(value: object) -> str:
-    """Format a setting's value for its environment variable."""
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value)
-    return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)
 
 
 def _connection(place: Path) -> socket.socket | None:
