@@ -4,6 +4,26 @@ Parsing a DAG loads its definition, which needs only the standard library; the e
 only when a task runs.
 """
 
-from tailrace.airflow.factory import backfill_dag, dbt_dag, maintenance_dag, repair_dag, stream_dag
+from tailrace.airflow.dag_args import DagArgs, DagArgsError, TaskArgs
+from tailrace.airflow.factory import (
+    SourceOptions,
+    StreamOptions,
+    backfill_dag,
+    dbt_dag,
+    maintenance_dag,
+    repair_dag,
+    stream_dag,
+)
 
-__all__ = ["backfill_dag", "dbt_dag", "maintenance_dag", "repair_dag", "stream_dag"]
+__all__ = [
+    "DagArgs",
+    "DagArgsError",
+    "SourceOptions",
+    "StreamOptions",
+    "TaskArgs",
+    "backfill_dag",
+    "dbt_dag",
+    "maintenance_dag",
+    "repair_dag",
+    "stream_dag",
+]

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 
 from tailrace.airflow.backfill_task import BackfillOperator
+from tailrace.airflow.dag_args import DagArgs, dag_arguments
 from tailrace.airflow.dbt_task import DbtOperator
 from tailrace.airflow.form import form
 from tailrace.airflow.maintenance_task import MaintainOperator
@@ -40,12 +41,14 @@ def backfill_dag(
     timezone: str = "UTC",
     runner: Callable[[], Runner] = local,
     retries: int = 2,
+    dag_args: DagArgs | None = None,
 ) -> DAG:
     """Create the DAG that recomputes ranges of a pipeline or map at a user's request.
 
     Airflow's *Trigger* recomputes the range that the user entered in the form. Airflow's *Backfill* creates one run per
-    interval. `definition` is `FILE` or `FILE:NAME`, and `cron` sets the intervals. Raises `LoadError` or
-    `DefinitionError` if the definition is invalid. Airflow shows this error as an import error.
+    interval. `definition` is `FILE` or `FILE:NAME`, and `cron` sets the intervals. `dag_args` are more arguments of the
+    DAG and of its tasks, as for all DAGs of this module. Raises `LoadError` or `DefinitionError` if the definition is
+    invalid, and `DagArgsError` for wrong arguments. Airflow shows these errors as import errors.
     """
     place = _place(definition)
     pipeline = load_ranged(place)
@@ -55,6 +58,7 @@ def backfill_dag(
         pipeline.name, "backfill", f"Recompute a range of {pipeline.name} from its log, and merge the differences",
         schedule=ByHand(cron, timezone), is_paused_upon_creation=False, max_active_runs=MOST_RUNS,
         max_active_tasks=MOST_RUNS, params=form(), doc_md=_page(text, name=pipeline.name, log=log), retries=retries,
+        dag_args=dag_args,
     ) as dag:  # fmt: skip
         BackfillOperator(
             task_id="backfill", definition=place, pipeline=pipeline, cron=cron, timezone=timezone, runner=runner
@@ -63,7 +67,12 @@ def backfill_dag(
 
 
 def repair_dag(
-    definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
+    definition: str | Path,
+    *,
+    cron: str | None = None,
+    runner: Callable[[], Runner] = local,
+    retries: int = 2,
+    dag_args: DagArgs | None = None,
 ) -> DAG:
     """Create the DAG that proposes backfills for late records, and runs the backfills once a person has approved.
 
@@ -78,6 +87,7 @@ def repair_dag(
         pipeline.name, "repair", f"Take in the late records of {pipeline.name}, once a person has approved",
         schedule=cron, is_paused_upon_creation=cron is not None, doc_md=_page("repair", name=pipeline.name),
         retries=retries,
+        dag_args=dag_args,
     ) as dag:  # fmt: skip
         propose = ProposeOperator(task_id=PROPOSE, pipeline=pipeline)
         approve = ApprovalOperator(
@@ -90,7 +100,12 @@ def repair_dag(
 
 
 def maintenance_dag(
-    definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
+    definition: str | Path,
+    *,
+    cron: str | None = "30 3 * * *",
+    runner: Callable[[], Runner] = local,
+    retries: int = 2,
+    dag_args: DagArgs | None = None,
 ) -> DAG:
     """Create the DAG that maintains a definition's tables. Streams and backfills may run at the same time.
 
@@ -98,7 +113,14 @@ def maintenance_dag(
     """
     place = _place(definition)
     name = load_any(place).name
-    with _dag(name, "maintain", f"Keep the tables of {name} small and quick", schedule=cron, retries=retries) as dag:
+    with _dag(
+        name,
+        "maintain",
+        f"Keep the tables of {name} small and quick",
+        schedule=cron,
+        retries=retries,
+        dag_args=dag_args,
+    ) as dag:
         MaintainOperator(task_id="maintain", definition=place, subject=name, runner=runner)
     return dag
 
@@ -128,12 +150,13 @@ class StreamOptions(TypedDict, total=False):
 
 
 def stream_dag(
-    definitions: str | Path | Sequence[str | Path],
+    definition: str | Path | Sequence[str | Path],
     *,
     name: str | None = None,
     behind: timedelta | None = timedelta(minutes=15),
     cron: str | None = "*/5 * * * *",
     runner: Callable[[], Runner] = local,
+    dag_args: DagArgs | None = None,
     **options: Unpack[StreamOptions],
 ) -> DAG:
     """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
@@ -147,8 +170,8 @@ def stream_dag(
     unpauses it. Raises `RunnerError` for invalid options, for a log that a definition reads and that has no source, and
     for a source whose log no definition reads.
     """
-    several = [definitions] if isinstance(definitions, str | Path) else definitions
-    places = tuple(_place(definition) for definition in several)
+    several = [definition] if isinstance(definition, str | Path) else definition
+    places = tuple(_place(one) for one in several)
     loaded = load_all(places)
     if (folder := options.get("folder")) is not None:
         options["folder"] = _folder(folder)
@@ -158,7 +181,7 @@ def stream_dag(
     with _dag(
         name, "stream", f"Keep the stream of {' and '.join(one.name for one in loaded)} running, and report when it "
         "falls behind",
-        schedule=cron, params=stream_form(), doc_md=_page("stream", name=name),
+        schedule=cron, params=stream_form(), doc_md=_page("stream", name=name), dag_args=dag_args,
     ) as dag:  # fmt: skip
         stream = StreamOperator(task_id=STREAM, job=job, subject=name, runner=runner)
         stream >> WatermarkOperator(
@@ -203,6 +226,7 @@ def dbt_dag(
     sweep: str = "0 * * * *",
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
+    dag_args: DagArgs | None = None,
 ) -> DAG:
     """Create the DAG that builds a dbt project, both on the schedule `sweep` and after a change of a table in `reads`.
 
@@ -216,17 +240,26 @@ def dbt_dag(
     with _dag(
         where.name, "build", f"Build the dbt project {where.name} from the tables that it reads",
         schedule=schedule, tags=["tailrace", "dbt"], retries=retries,
+        dag_args=dag_args,
     ) as dag:  # fmt: skip
         DbtOperator(task_id="build", project=where, arguments=arguments)
     return dag
 
 
-def _dag(name: str, task: str, description: str, *, retries: int | None = None, **more: Any) -> DAG:
-    """Create a DAG with at most one active run. If `retries` is given, a failed task is tried again after a delay."""
-    usual: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "tags": ["tailrace", task, name]}
+def _dag(
+    name: str, task: str, description: str, *, dag_args: DagArgs | None, retries: int | None = None, **more: Any
+) -> DAG:
+    """Create a DAG with at most one active run, unless `more` says otherwise, and with the arguments of the user.
+
+    If `retries` is given, a failed task is tried again after a delay.
+    """
+    usual: dict[str, Any] = {
+        "description": description, "catchup": False, "max_active_runs": 1, "tags": ["tailrace", task, name], **more
+    }  # fmt: skip
     if retries is not None:
         usual["default_args"] = {"retries": retries, "retry_delay": timedelta(seconds=30)}
-    return DAG(f"{name}.{task}", description=description, **(usual | more))
+    several, dag_id = usual["max_active_runs"] > 1, f"{name}.{task}"
+    return DAG(dag_id, **dag_arguments(dag_id, usual, dag_args, runs_at_once=several))
 
 
 def _page(text: str, **values: str) -> str:
