@@ -85,9 +85,9 @@ def test_what_a_dag_has_without_arguments_stays_beside_them(kind: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"ownr": "billing"}, "dag_args.ownr = 'billing': expected one of owner, pool, tags, default_args"),
+        ({"ownr": "billing"}, "dag_args.ownr = 'billing': expected one of owner, pool, conn_id, tags, default_args"),
         ({"ownr": "billing"}, "; write owner"),
-        ({"default_args": {"retrys": 1}}, "dag_args.default_args.retrys = 1: expected one of owner, email, "),
+        ({"default_args": {"retrys": 1}}, "dag_args.default_args.retrys = 1: expected one of conn_id, owner, email, "),
         ({"dag_id": "mine"}, "find a DAG by the name of its definition: write dag_display_name"),
         ({"schedule": "@daily"}, "backfills start only by hand: write cron= or sweep= beside dag_args"),
         ({"catchup": True}, "runs that were missed would start by themselves"),
