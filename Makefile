@@ -85,7 +85,7 @@ dbt: .venv/.for-dbt $(JARS) ## build the dbt project on the demo's lake (make de
 	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)
 
 demo: .venv/.for-demo $(JARS) ## the guided tour: a stream, a bug, a backfill, the same answer
-	$(BIN)/python -m tailrace.cli.demo.tour $(ARGS)
+	$(BIN)/tailrace demo $(ARGS)
 
 airflow: .venv/.for-airflow $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)

@@ -40,8 +40,9 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
     demo.empty_folder(tour.folder)
     said = io.StringIO()
     console = Console(file=said, width=100)
-    pipeline = load(str(demo.definition_file()))
-    status = demo.Demo(tour, settings, pipeline, Story(8, Output(out=console, news=console))).run()
+    definition = demo.definition_in(tour.folder)
+    pipeline = load(str(definition))
+    status = demo.Demo(tour, settings, pipeline, Story(8, Output(out=console, news=console)), definition).run()
 
     assert status is ExitStatus.OK, said.getvalue()
     summary = json.loads((tour.folder / "summary.json").read_text())

@@ -117,6 +117,7 @@ def test_the_wheel_holds_all_that_is_in_the_package(dist: Path) -> None:
         entries = file.read(next(name for name in held if name.endswith("entry_points.txt"))).decode()
     assert held >= {name.removeprefix("spark/") for name in kept if (ROOT / name).is_file()}
     assert "tailrace/dbt/dbt_project.yml" in held
+    assert "tailrace/cli/demo/definition/flights.py" in held
     assert {f"tailrace/jobs/{one.name}" for one in (ROOT / "spark" / "jobs").glob("*.py")} <= held
     assert {"tailrace/dbt/macros/" + one.name for one in (ROOT / "dbt" / "macros").iterdir()} <= held
     assert "tailrace = tailrace.cli.main:app" in entries
@@ -162,6 +163,7 @@ def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Pa
     assert "pip install 'tailrace[sqlite]'" in alone.tailrace("backfill", definition, *spans, fails=True)
     assert "pip install 'tailrace[spark]'" in alone.tailrace(*commands[4][1:], fails=True)
     assert "pip install 'tailrace[sqlite]'" in alone.tailrace("doctor", fails=None)
+    assert "pip install 'tailrace[spark,sqlite,demo,plot]'" in alone.tailrace("demo", fails=True)
 
     alone.install("sqlite")
     alone.tailrace("backfill", definition, *spans)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 
 from tailrace.toolchain.tool_errors import ToolchainError
 
@@ -49,6 +50,17 @@ def extra_of(module: str) -> Extra | None:
     """
     top = module.partition(".")[0]
     return next((extra for extra in extras().values() if top in extra.modules), None)
+
+
+def require_extras(*names: str) -> None:
+    """Raise an `ExtraMissingError` that names all extras that are not installed, if there are any."""
+    lacking = [name for name in names if any(find_spec(module) is None for module in extras()[name].modules)]
+    if lacking:
+        one = len(lacking) == 1
+        raise ExtraMissingError(
+            f"this needs the extra{'' if one else 's'} {', '.join(f'`{name}`' for name in lacking)}, which "
+            f"{'is' if one else 'are'} not installed: pip install 'tailrace[{','.join(lacking)}]'"
+        )
 
 
 def explain_import(error: ImportError) -> ExtraMissingError | None:

@@ -1,1 +1,1 @@
-"""The guided tour of Tailrace, which `make demo` runs."""
+"""The guided tour of Tailrace, which `tailrace demo` runs."""

@@ -1,12 +1,11 @@
-"""Run the guided tour, `make demo`: three months of real flights as a stream, late data, a backfill, an audit, a plot.
+"""Run the guided tour, `tailrace demo`: three months of flights as a stream, late data, a backfill, an audit, a plot.
 
-The tour uses only features that every user has: the definition in `pipelines/flights.py`, a stream of files, a
-backfill, and an audit. Every number that the tour prints is read from the tables.
+The tour uses only features that every user has: a definition in a file, a stream of files, a backfill, and an audit.
+Every number that the tour prints is read from the tables.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -19,20 +18,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+import tailrace
 from tailrace.cli.demo.backfill_part import CorrectedAnswers, show_backfill
 from tailrace.cli.demo.demo_tables import DemoTables, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.demo.stream_part import StreamPart
 from tailrace.cli.demo.tour_page import answers_table, audit_table, cards, changes_table, panes_table, picture
-from tailrace.cli.terminal.console import table
+from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import quantity, span
-from tailrace.cli.terminal.usage import ExitStatus, UsageError, status_of
+from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import QueryError
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loader import load as load_definition
 from tailrace.plots.plot_page import render
@@ -41,7 +40,6 @@ from tailrace.telemetry.json_fields import fields
 from tailrace.verify.audit import audit
 from tailrace.verify.tampering.audit_result import Audit
 
-DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
 """The name of a file that marks a folder as created by the demo. The demo never empties a folder that lacks this
 file.
@@ -92,6 +90,7 @@ class Demo:
     settings: Settings
     pipeline: Pipeline
     story: Story
+    definition: Path
     summary: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,10 +122,10 @@ class Demo:
     @property
     def _serve(self) -> str:
         """The shell command that shows the lake in a browser."""
-        return f".venv/bin/tailrace serve {_short(definition_file())}"
+        return f"{_command()} serve {_short(self.definition)}"
 
     def _definition(self) -> None:
-        text = definition_file().read_text()
+        text = self.definition.read_text()
         code = text[text.index(f"{self.pipeline.name} =") :].strip()
         self.story.code(code, "python")
         self.story.tell("definition")
@@ -234,7 +233,7 @@ class Demo:
         self.story.console.print()
         self.story.tell("end", took=span(self.summary["seconds"]), file=file)
         self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')}", "cyan"))
-        command, file_ = ".venv/bin/tailrace", _short(definition_file())
+        command, file_ = _command(), _short(self.definition)
         self.story.line((self._serve, "cyan"), ("  shows it in a browser", "dim"))
         window = f"--key {SHOWN.origin} --window {SHOWN.first:%Y-%m-%dT%H:%MZ}"
         for rest in (f"status {file_}", f"panes {file_} {window}", f"explain {file_}", f"audit {file_}"):
@@ -244,16 +243,13 @@ class Demo:
         return ExitStatus.OK if held else ExitStatus.FOUND
 
 
-def definition_file() -> Path:
-    """Return the path of the demo's definition file, in the working directory or in the checkout.
-
-    Raises `UsageError` if neither folder contains the file.
-    """
-    checkout = Path(__file__).resolve().parents[4]
-    for folder in (Path(), checkout):
-        if (folder / DEFINITION).is_file():
-            return folder / DEFINITION
-    raise UsageError(f"no {DEFINITION} here: run the demo in a checkout of the project, by `make demo`")
+def definition_in(folder: Path) -> Path:
+    """Return the file of the demo's definition: in a checkout its `pipelines/flights.py`, else a copy in the folder."""
+    package = Path(tailrace.__file__).parent
+    there = package.parents[1] / "pipelines" / "flights.py"
+    if there.is_file():
+        return there
+    return Path(shutil.copyfile(package / "cli" / "demo" / "definition" / "flights.py", folder / "flights.py"))
 
 
 def empty_folder(folder: Path) -> None:
@@ -265,7 +261,7 @@ def empty_folder(folder: Path) -> None:
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / MARK).write_text("tailrace.cli.demo.tour made this folder, and removes it when it runs again\n")
+    (folder / MARK).write_text("`tailrace demo` made this folder, and removes it when it runs again\n")
 
 
 def _short(path: Path) -> str:
@@ -273,27 +269,26 @@ def _short(path: Path) -> str:
     return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)
 
 
-def main(arguments: Sequence[str] | None = None) -> ExitStatus:
-    """Run the demo and return its exit status."""
-    parser = argparse.ArgumentParser("python -m tailrace.cli.demo.tour", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Tour.folder, help="where to work; emptied first [%(default)s]")
-    tour = Tour(parser.parse_args(arguments).folder)
-    story = Story(steps=8)
+def _command() -> str:
+    """Return the command `tailrace` as one types it in the working directory."""
+    inside = Path(".venv/bin/tailrace")
+    return str(inside) if inside.is_file() and Path(sys.prefix) == Path(".venv").absolute() else "tailrace"
+
+
+def take(tour: Tour, output: Output) -> ExitStatus:
+    """Take the tour in its folder, which is emptied first, and return the exit status.
+
+    Raises `UsageError` if the folder has files that the demo did not make.
+    """
+    story = Story(8, output)
+    empty_folder(tour.folder)
+    definition = definition_in(tour.folder)
+    settings = Settings(warehouse=tour.folder / "lake", catalog_uri="")
     try:
-        pipeline = load_definition(str(definition_file()))
-        empty_folder(tour.folder)
-        settings = Settings(warehouse=tour.folder / "lake", catalog_uri="")
-        return Demo(tour, settings, pipeline, story).run()
-    except TailraceError as error:
-        story.output.error(str(error))
-        return status_of(error)
+        return Demo(tour, settings, load_definition(str(definition)), story, definition).run()
     except KeyboardInterrupt:
-        story.output.error(f"interrupted; what there is so far is in {tour.folder}")
+        output.error(f"interrupted; what there is so far is in {tour.folder}")
         return ExitStatus.INTERRUPTED
     finally:
         if session := SparkSession.getActiveSession():
             session.stop()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
