@@ -88,7 +88,7 @@ demo: .venv/.for-demo $(JARS) ## the guided tour: a stream, a bug, a backfill, t
 	$(BIN)/tailrace demo $(ARGS)
 
 airflow: .venv/.for-airflow $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
-	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
+	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace airflow $(ARGS)
 
 bundle: $(INSTALLED) ## what a cluster and an Airflow need, into build/bundle; ARGS="--to s3://BUCKET/PREFIX" uploads it
 	$(BIN)/tailrace bundle $(ARGS)

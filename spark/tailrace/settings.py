@@ -314,6 +314,10 @@ class Settings(BaseSettings):
     """The time without a run after which a scheduler's worker ends. The Spark session that the runs share ends with the
     worker.
     """
+    dev: str | None = None
+    """The arguments of `tailrace dev` if it is called without definitions: definitions and sources. `tailrace init`
+    sets it for a new project. Paths are relative to the folder of the file.
+    """
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The addresses of the Kafka brokers, separated by commas: `host:port,host:port`."""
     kafka_security: KafkaSecurity = "plaintext"

@@ -36,7 +36,7 @@ def test_a_definition_is_streamed_and_shown_and_a_change_begins_anew(tmp_path: P
     subprocess.run([TAILRACE, "init", "web-shop"], cwd=tmp_path, env=env, check=True, capture_output=True)
     project, port = tmp_path / "web-shop", free_port()
     file, said = project / "pipelines" / "web_shop.py", tmp_path / "said"
-    words = ["dev", "pipelines/web_shop.py", "--from", "landing", "--port", str(port)]
+    words = ["dev", "--port", str(port)]
 
     def shown(wanted: str) -> Callable[[], bool | None]:
         def page() -> bool | None:
@@ -68,7 +68,7 @@ def test_a_definition_is_streamed_and_shown_and_a_change_begins_anew(tmp_path: P
             assert [one.name for one in (project / "build" / "dev").glob("lake-*")] == ["lake-2"]
 
             again = subprocess.run(
-                [TAILRACE, *words], cwd=project, env=env, capture_output=True, text=True, check=False
+                [TAILRACE, *words], cwd=project / "tests", env=env, capture_output=True, text=True, check=False
             )
             assert "another `tailrace dev` runs" in again.stderr
 
@@ -85,6 +85,14 @@ def test_a_definition_is_streamed_and_shown_and_a_change_begins_anew(tmp_path: P
 
 def _children(pid: int) -> list[int]:
     return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+@pytest.mark.parametrize(("told", "said"), [(None, "set TAILRACE_DEV"), ("--from x", "expected a definition")])
+def test_without_definitions_the_error_names_the_setting(told: str | None, said: str, tmp_path: Path) -> None:
+    env = os.environ | ({} if told is None else {f"{PREFIX}DEV": told})
+    done = subprocess.run([TAILRACE, "dev"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
 
 
 def test_without_a_source_the_error_names_the_option(tmp_path: Path) -> None:

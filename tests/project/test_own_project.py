@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -66,7 +69,9 @@ def test_a_new_project_runs_as_it_stands(records: Callable[[Path], Path] | None,
 
     (commands,) = re.findall(r"```sh\n(.*?)```", (project / "README.md").read_text(), re.DOTALL)
     assert [line.strip() for line in printed.splitlines()[3:]] == commands.splitlines()
-    assert f"stream pipelines/web_shop.py {source.format(data=data)} --once" in commands
+    told = tomllib.loads((project / "tailrace.toml").read_text())["dev"]
+    assert told == f"pipelines/web_shop.py {source.format(data=data)}"
+    assert f"tailrace stream {told} --once" in (project / "README.md").read_text()
     for file in filter(Path.is_file, project.rglob("*")):
         text = file.read_bytes().decode(errors="replace")
         assert "<<" not in text
@@ -99,7 +104,18 @@ def test_a_name_that_python_cannot_import_is_refused(name: str) -> None:
 
 def test_the_stream_of_a_topic_reads_the_topic() -> None:
     files = NewProject("web", "", "p", "", Source(None, topic="orders", bootstrap="kafka:9092")).files
+    assert tomllib.loads(files["tailrace.toml"])["dev"] == "pipelines/web.py --kafka orders --bootstrap kafka:9092"
     assert "stream pipelines/web.py --kafka orders --bootstrap kafka:9092 --once" in files["README.md"]
     assert 'topic="orders", bootstrap="kafka:9092"' in files["dags/web.py"]
     assert '"--kafka", "orders", "--bootstrap", "kafka:9092"]' in files["Dockerfile"]
     assert "landing/` |" not in files["README.md"]
+
+
+def test_a_folder_with_any_name_is_quoted_wherever_it_stands() -> None:
+    folder = """/data/"Ann's" orders"""
+    files = NewProject("web", "", "p", "", Source(folder)).files
+    told = tomllib.loads(files["tailrace.toml"])["dev"]
+    assert shlex.split(told) == ["pipelines/web.py", "--from", folder]
+    assert f"tailrace stream {told} --once" in files["README.md"]
+    assert json.loads(files["Dockerfile"].splitlines()[-1].removeprefix("CMD "))[-1] == folder
+    assert repr(folder) in ast.unparse(ast.parse(files["dags/web.py"]))

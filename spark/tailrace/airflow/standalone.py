@@ -1,4 +1,4 @@
-"""Run a complete Airflow on this machine: `make airflow`.
+"""Run a complete Airflow on this machine: `tailrace airflow`.
 
 The API server, scheduler and DAG processor are separate processes. This module stops the processes by their ids,
 because `airflow standalone` leaves orphaned processes behind. The database is SQLite unless
@@ -8,7 +8,6 @@ apply, except for the variables that this module sets.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import secrets
@@ -20,7 +19,7 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -33,7 +32,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
 from tailrace.runners.processes import signal_group
-from tailrace.settings import PREFIX, Place, Settings
+from tailrace.settings import PREFIX, Place
 
 SERVERS = {
     "api-server": (),
@@ -213,13 +212,8 @@ def _free(port: int) -> int:
         return free
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run Airflow until Ctrl-C or SIGTERM; return the exit status."""
-    parser = argparse.ArgumentParser("python -m tailrace.airflow.standalone", description="Airflow on one lake.")
-    parser.add_argument("--folder", type=Path, default=Path("build/airflow"), help="where it lives [%(default)s]")
-    parser.add_argument("--dags", type=Path, default=Path("dags"), help="the folder of DAGs [%(default)s]")
-    parser.add_argument("--port", type=int, default=8080, help="where it serves [%(default)s]; 0 is any free one")
-    options = parser.parse_args(arguments)
+def run_airflow(folder: Path, dags: Path, warehouse: Place, port: int) -> bool:
+    """Run Airflow until Ctrl-C or SIGTERM; return False if one of its servers ended by itself."""
     signals: list[int] = []
 
     def tell(number: int, frame: FrameType | None) -> None:
@@ -227,12 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, tell)
-    try:
-        airflow = Standalone(options.folder, options.dags, Settings().warehouse, options.port)
-        airflow.start(lambda text: print(f"{text} …", flush=True))
-    except TailraceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+    airflow = Standalone(folder, dags, warehouse, port)
+    airflow.start(lambda text: print(f"{text} …", flush=True))
     print(f"Airflow is at {airflow.url}, on the lake {airflow.warehouse}")
     for user, password in airflow.logins.items():
         print(f"  user {user:<7} password {password}")
@@ -243,8 +233,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: a server ended by itself: see the logs in", airflow.folder / "servers", file=sys.stderr)
     print("stopping …", flush=True)
     airflow.stop()
-    return 0 if signals else 3
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return bool(signals)

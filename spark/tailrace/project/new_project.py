@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -41,11 +43,16 @@ class Source:
     bootstrap: str | None = None
 
     @property
-    def options(self) -> str:
-        """The options of `tailrace stream`."""
+    def words(self) -> tuple[str, ...]:
+        """The options of `tailrace stream`, as words of a command."""
         if self.topic is not None:
-            return f"--kafka {self.topic} --bootstrap {self.bootstrap}"
-        return f"--from {self.folder}{'' if self.format == 'json' else f' --format {self.format}'}"
+            return "--kafka", self.topic, "--bootstrap", str(self.bootstrap)
+        return "--from", str(self.folder), *(() if self.format == "json" else ("--format", self.format))
+
+    @property
+    def options(self) -> str:
+        """The options of `tailrace stream`, as one types them."""
+        return shlex.join(self.words)
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,7 @@ class NewProject:
     @property
     def commands(self) -> tuple[str, ...]:
         """The first commands in the project."""
-        stream = f"tailrace stream pipelines/{self.module}.py {self.source.options} --once"
-        return (
-            "pip install '.[test]'",
-            "pytest",
-            "tailrace setup",
-            stream,
-            f"tailrace serve pipelines/{self.module}.py",
-        )
+        return ("pip install '.[test]'", "pytest", "tailrace setup", "tailrace dev")
 
     @cached_property
     def files(self) -> Mapping[str, str]:
@@ -99,6 +99,7 @@ class NewProject:
             loader=FileSystemLoader(TEMPLATE), undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True,
             block_start_string="{=", block_end_string="=}", variable_start_string="<<", variable_end_string=">>",
         )  # fmt: skip
+        texts.filters["quoted"] = json.dumps
         facts = {
             "name": self.name, "module": self.module, "pipeline": self.pipeline, "source": self.source,
             "version": tailrace.__version__, "commands": self.commands,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,20 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from tailrace.cli.commands.look.serve import PORT
+from tailrace.cli.runtime.command_list import load_command
 from tailrace.cli.runtime.interruption import Stop
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.plan.loader import load_all
 from tailrace.runners.processes import find_error, signal_group
-from tailrace.settings import PREFIX, Settings
+from tailrace.settings import PREFIX, Settings, project_folder
 
 
 def dev(
-    definitions: list[str],
+    definitions: list[str] | None = None,
     folders: list[str] | None = None,
     format: list[str] | None = None,
     topics: list[str] | None = None,
@@ -39,7 +42,12 @@ def dev(
     stream reads the sources from their beginning: begin with a few files. The lake of the settings is not touched. If a
     file beside a definition changes, and the definition is valid, stream and page begin anew, on an empty lake. If it
     is not valid, the reason is printed, and the former definition goes on. Ctrl-C ends stream and page.
+
+    Without definitions, it takes the arguments that the setting TAILRACE_DEV names, as `tailrace init` sets it for a
+    new project.
     """
+    if not definitions:
+        return dev(**{**_named(), **({} if port == PORT else {"port": port})})
     load_all(definitions)
     output = Output()
     sources = [word for option, places in (("--from", folders), ("--kafka", topics)) for one in places or []
@@ -60,6 +68,21 @@ def dev(
         finally:
             work.end()
     raise typer.Exit(ExitStatus.INTERRUPTED)
+
+
+def _named() -> dict[str, Any]:
+    """Read the arguments that the setting names, and go to the folder to which their paths are relative."""
+    named = shlex.split(Settings().dev or "")
+    if not named:
+        raise UsageError(
+            "no DEFINITION: pass one, such as pipelines/shop.py --from landing, set TAILRACE_DEV, or go to the folder "
+            "of a project that `tailrace init` made"
+        )
+    told = load_command("dev").make_context("tailrace dev", named).params
+    if not told["definitions"]:
+        raise UsageError(f"TAILRACE_DEV {shlex.join(named)}: expected a definition, such as pipelines/shop.py")
+    os.chdir(project_folder())
+    return told
 
 
 SCRATCH = Path("build/dev")
