@@ -18,7 +18,11 @@ from tailrace import (
     DISCARDING,
     RETRACTING,
     AfterCount,
+    AllTrue,
+    AnyTrue,
     AnyValue,
+    ApproxDistinct,
+    ApproxQuantile,
     Col,
     Collect,
     Count,
@@ -33,13 +37,17 @@ from tailrace import (
     Map,
     Match,
     Max,
+    Mean,
+    Min,
     Missing,
     Pack,
     Pipeline,
+    Quantile,
     Repeat,
     Sessions,
     Sum,
     TopK,
+    Variance,
     seconds,
 )
 from tailrace.model.base.clock import Clock
@@ -243,3 +251,56 @@ def test_L1_nested_results_are_folded_alike_on_every_engine(engine: EngineRuns, 
         for stage, run in zip(pipeline.stages, runs, strict=True)
     ]
     assert engine.said(pipeline, epochs) == expected
+
+
+SAMPLES = Log(
+    name="samples",
+    columns={
+        "id": "bigint", "at": "timestamp", "who": "string",
+        "of": "struct<n:int,x:double,good:boolean,deep:struct<word:string,on:date>>",
+    },
+    event_time="at", disorder=seconds(5),
+)  # fmt: skip
+OF_FIELDS: dict[str, Combiner] = {
+    "total": Sum("of.n"), "sum": Sum("of.x"), "mean": Mean("of.x"), "spread": Variance("of.x"),
+    "least": Min("of.x"), "most": Max("of.deep.on"), "first": First("of.deep.word"), "last": Last("of.x"),
+    "some": AnyValue("of.deep"), "all": Collect("of.deep.word"), "kinds": Distinct("of.x"), "given": Count("of.n"),
+    "best": TopK("of.x", 2), "ranked": TopK("of.deep.word", 2, by=("of.n", "of.x")), "middle": Quantile("of.x", 0.5),
+    "sketch": ApproxQuantile("of.x", 0.5, error=0.4), "about": ApproxDistinct("of.deep.word"),
+    "every": AllTrue("of.good"), "any": AnyTrue("of.good"), "highest": Highest("of.deep", by="word"),
+}  # fmt: skip
+"""Each combiner of Tailrace, over a field of a struct."""
+
+
+@st.composite
+def of_fields(draw: st.DrawFn) -> tuple[Pipeline, Pipeline, list[tuple[Sequence[Record], Clock]]]:
+    """A pipeline whose combiners read fields, the same over columns that have the fields' values, and epochs."""
+    names = sorted(draw(st.sets(st.sampled_from(sorted(OF_FIELDS)), min_size=3, max_size=6)))
+    plain = {
+        path: path.replace(".", "_") for name in names for path in OF_FIELDS[name].columns if path.startswith("of.")
+    }
+    columns: dict[str, Combiner] = {}
+    for name in names:
+        one: Any = OF_FIELDS[name]
+        by = {"by": tuple(plain[path] for path in one.by)} if isinstance(one, TopK) else {}
+        columns[name] = replace(one, column=plain[one.column or ""], **by)
+    pipeline = Pipeline(
+        name="read", log=SAMPLES, key="who", what={name: OF_FIELDS[name] for name in names},
+        where=draw(st.sampled_from([Fixed(seconds(20)), Sessions(seconds(7))])), when=Repeat(AfterCount(1)),
+        how=draw(st.sampled_from([RETRACTING, ACCUMULATING, DISCARDING])),
+    )  # fmt: skip
+    derived = Derive({name: Col(path) for path, name in plain.items()})
+    records = st.fixed_dictionaries({"who": st.sampled_from("pq"), "of": values_of(SAMPLES.columns["of"])})
+    return pipeline, replace(pipeline, each=derived, what=columns), epochs_of(draw, records)
+
+
+@for_examples(duckdb=(10, 300, 60), duckdb_in_parts=(3, 60, 40), duckdb_in_python=(5, 100, 40), spark=(1, 20, 5))
+def test_L1_a_combiner_reads_a_field_as_it_reads_a_column(engine: EngineRuns, data: st.DataObject) -> None:
+    by_path, by_column, epochs = data.draw(of_fields())
+    (run,), (columns,) = fold_stages(by_path, epochs), fold_stages(by_column, epochs)
+    assert _answers(run.panes) == _answers(columns.panes)
+    assert engine.said(by_path, epochs) == [said_by_reference(by_path, run.panes, run.late, run.rejected)]
+
+
+def _answers(panes: Sequence[Any]) -> list[str]:
+    return [repr((one.key, one.window, one.version, one.retraction, one.answer)) for one in panes]

@@ -90,8 +90,8 @@ REFUSED: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "the_largest_of_several_in_one": (
         lambda: replace(SIDES, what={"most": Max("click")}),
         "what['most'].column = 'click: struct<clicked_at:timestamp,ad:string>': expected a plain column, or AnyValue, "
-        "First, Last, Collect, Distinct, TopK or Count; take a value out of it: "
-        'each=Derive({"clicked_at": Col("click.clicked_at")}), or fields= in the log',
+        "First, Last, Collect, Distinct, TopK or Count; "
+        'name a field in it, such as "click.clicked_at"',
     ),
     "the_sum_of_lists": (
         lambda: Pipeline(name="all", log=SIDES.panes, what={"all": Sum("clicks")}, where=Fixed(hours(1))),

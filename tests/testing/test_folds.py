@@ -125,10 +125,22 @@ def test_a_record_is_written_as_its_source_writes_it_or_with_values_of_python() 
     (row,) = given
     assert (row["at"], row["price"], row["raw"], row["who"]) == (noon, Decimal("1.25"), b"\1\2", "ann")
     assert row["more"] == [{"n": 1, "at": noon}]
-    (row,) = fold(everything, [plain | {"x": math.inf}])
-    assert row["x"] == math.inf
     with pytest.raises(UnwritableError, match="no source writes a set"):
         fold(everything, [plain | {"tags": {1, 2}}])
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_double_that_is_no_number_is_given_as_such_in_any_place_of_a_record(value: float) -> None:
+    columns = {"x": "double", "f": "float", "all": "array<double>", "by": "map<string,float>", "n": "bigint"}
+    columns |= {"deep": "struct<x:double,of:array<struct<f:float>>>"}
+    log = Log(name="odd", columns={"at": "timestamp", **columns}, event_time="at", fields={"f": "in.f"})
+    copy = Map(name="copy", log=log, what=tuple(columns))
+    given = {"x": value, "all": [1.5, value], "by": {"a": value}, "n": 1, "deep": {"x": value, "of": [{"f": value}]}}
+    (row,) = fold(copy, [{"at": "2026-03-01", **given, "in": {"f": value}}])
+    expected = given | {"f": value, "by": [{"key": "a", "value": value}]}
+    assert repr({name: row[name] for name in sorted(columns)}) == repr(dict(sorted(expected.items())))
+    with pytest.raises(RejectedError, match="not one JSON object"):
+        fold(copy, [{"at": "2026-03-01", "n": value}])
 
 
 def test_a_rejected_record_is_an_error_unless_the_test_says_so() -> None:

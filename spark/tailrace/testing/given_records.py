@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import instant
+from tailrace.model.base.types import REAL
 from tailrace.model.base.values import in_utc
 from tailrace.model.logs.json_records import Branch, JsonRecords, as_record, branch_of
 from tailrace.model.logs.log import SIGN, UNITS, Log
@@ -67,7 +68,9 @@ class RecordReader:
         values = self._records.read(writer.text(own, self._root).encode(errors="surrogatepass"))
         if isinstance(values, str):
             return values
-        made = as_record(self.log, values) | writer.infinite
+        made = as_record(self.log, values)
+        if writer.stood_in:
+            made = {name: _with_no_numbers(value) for name, value in made.items()}
         return made | {SIGN: record.get(SIGN, 1)} if self.log.signed else made
 
 
@@ -81,18 +84,18 @@ def shown(record: Record) -> str:
 
 @dataclass
 class _Writer:
-    """The writer of one record as JSON. `infinite` has the columns whose doubles JSON does not have."""
+    """The writer of one record as JSON. `stood_in`: whether a number stands for a double that JSON has not."""
 
-    infinite: dict[str, float] = field(default_factory=dict)
+    stood_in: bool = False
 
     def text(self, value: Any, at: Branch | Field | Shape | None) -> str:
         shape = at.shape if isinstance(at, Field) else at
         match value:
             case None | bool() | str():
                 return json.dumps(value, ensure_ascii=False)
-            case float() if not isfinite(value) and isinstance(at, Field):
-                self.infinite[at.name] = value
-                return "0"
+            case float() if not isfinite(value) and isinstance(shape, Plain) and shape.type in REAL:
+                self.stood_in = True
+                return repr(_STANDING_FOR[str(value)])
             case int() | float():
                 return json.dumps(value)
             case Decimal():
@@ -129,6 +132,21 @@ class _Writer:
             for name, one in value.items()
         )
         return f"{{{','.join(members)}}}"
+
+
+_STANDING_FOR = {"inf": 0xABCDEF * 2.0**-131, "-inf": 0xABCDED * 2.0**-131, "nan": 0xABCDEB * 2.0**-131}
+"""The numbers that stand in JSON for doubles that JSON does not have. They are doubles and floats of no other use."""
+
+_NO_NUMBERS = {number: float(name) for name, number in _STANDING_FOR.items()}
+
+
+def _with_no_numbers(value: Any) -> Any:
+    """Put NaN and the infinities where other numbers stand for them, at any depth of a value."""
+    if isinstance(value, float):
+        return _NO_NUMBERS.get(value, value)
+    if isinstance(value, Mapping):
+        return {name: _with_no_numbers(one) for name, one in value.items()}
+    return [_with_no_numbers(one) for one in value] if isinstance(value, list) else value
 
 
 def _instant(value: datetime, shape: Branch | Shape | None) -> str:

@@ -78,6 +78,21 @@ def plain_part(column: str, type: str | None) -> str:
     return "take another column"
 
 
+def plain_field(column: str, type: str | None) -> str:
+    """Return what to write where a plain value is read from a nested column: the path of a field, or a step.
+
+    >>> plain_field("item", "struct<unit:struct<grams:int>,sku:string>")
+    'name a field in it, such as "item.unit.grams"'
+    >>> plain_field("items", "array<struct<sku:string>>")
+    'make a record of each element: each=Explode("items", into="item")'
+    """
+    path, inside = column, type
+    while fields := struct_fields(inside or ""):
+        name, inside = next(iter(fields.items()))
+        path += f".{name}"
+    return plain_part(column, type) if path == column else f'name a field in it, such as "{path}"'
+
+
 def reserved(path: str, name: object) -> Fault:
     """Return the fault for a name that is reserved because Tailrace's tables use this name."""
     other = "my_" + str(name).replace("__", "_")

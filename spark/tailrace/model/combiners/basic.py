@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.conditions import term_at
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.types import (
     MAX_PRECISION,
@@ -29,6 +30,7 @@ from tailrace.model.base.types import (
     is_nested,
     may_outgrow,
     sum_type,
+    type_at,
 )
 
 
@@ -165,14 +167,14 @@ class Combiner:
 
         `at` is the record's event time in microseconds. The value is null if the combiner reads no column.
         """
-        return None if self.column is None else record.get(self.column)
+        return None if self.column is None else term_at(o, record, self.column)
 
     def read_type(self, types: Mapping[str, str]) -> str | None:
         """Return the type of the values that the combiner reads, given the types of all columns.
 
         The methods below take this type.
         """
-        return None if self.column is None else types[self.column]
+        return None if self.column is None else type_at(types, self.column)
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         """Return the parts of the combiner's accumulator; `type` is the type of the combiner's column."""

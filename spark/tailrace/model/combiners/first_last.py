@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.conditions import term_at
 from tailrace.model.base.types import is_nested
 from tailrace.model.combiners.basic import Extreme, Merge, Part
 
@@ -24,7 +25,7 @@ class _End(ByTime, Extreme):
     takes_nested: ClassVar[bool] = True
 
     def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
-        return o.stamped(at, record.get(self.column))
+        return o.stamped(at, term_at(o, record, self.column))
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         pair = f"struct<at:bigint,value:{type or 'string'}>"

@@ -90,7 +90,7 @@ class TopK(Gathering):
         return (*self.by, self.column)
 
     def read(self, o: Algebra, record: Mapping[str, Term], at: Term) -> Term:
-        value = record.get(self.column)
+        value = term_at(o, record, self.column)
         if not self.by:
             return value
         ranks = {f"by_{place}": term_at(o, record, name) for place, name in enumerate(self.by, start=1)}
@@ -98,9 +98,9 @@ class TopK(Gathering):
 
     def read_type(self, types: Mapping[str, str]) -> str | None:
         if not self.by:
-            return types[self.column]
+            return type_at(types, self.column)
         ranks = {f"by_{place}": type_at(types, name) or "string" for place, name in enumerate(self.by, start=1)}
-        return struct_type({**ranks, _RANKED: types[self.column]})
+        return struct_type({**ranks, _RANKED: type_at(types, self.column) or "string"})
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("state", f"array<{type}>", Merge.TOP, self.count),)

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, RecordError, failure, raise_faults, unknown_column
-from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, plain_part, reserved
+from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, plain_field, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, length, waits
 from tailrace.model.base.types import column_of, is_single, type_at
@@ -580,7 +580,7 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield unknown_column(f"{path}.{place}", unknown[0], pipeline.columns)
         elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
             expected = "a plain column, or AnyValue, First, Last, Collect, Distinct, TopK or Count"
-            mend = plain_part(combiner.column or "", type_)
+            mend = plain_field(combiner.column or "", type_)
             yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, mend)
         else:
             yield from combiner.faults(path, type_)

@@ -334,7 +334,10 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
-    own_way = any(type(one).read is not Combiner.read or one.reals(types) for one in pipeline.what.values())
+    own_way = any(
+        type(one).read is not Combiner.read or one.reals(types) or one.column not in (None, *types)
+        for one in pipeline.what.values()
+    )
     readers = []
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
