@@ -15,6 +15,7 @@ variables {
   subnet_ids         = ["subnet-1", "subnet-2", "subnet-3"]
   security_group_id  = "sg-1"
   secrets_prefix     = "tailrace-test"
+  airflow_version    = "3.1.8"
   runner             = { stream = { id = "a1" }, backfill = { id = "b2" } }
 }
 
@@ -28,7 +29,7 @@ run "airflow_has_the_dags_plugins_and_requirements" {
     error_message = "they are where the artifacts are"
   }
   assert {
-    condition     = aws_mwaa_environment.this[0].name == "tailrace-test-airflow" && aws_mwaa_environment.this[0].airflow_version == "3.0.6"
+    condition     = aws_mwaa_environment.this[0].name == "tailrace-test-airflow" && aws_mwaa_environment.this[0].airflow_version == "3.1.8"
     error_message = "Airflow 3, named as all else"
   }
   assert {
@@ -100,4 +101,26 @@ run "bad_inputs_are_refused" {
     subnet_ids        = ["subnet-1"]
   }
   expect_failures = [var.airflow_version, var.environment_class, var.max_workers, var.subnet_ids]
+}
+
+run "an_airflow_without_a_version_is_refused" {
+  module {
+    source = "./modules/orchestration"
+  }
+  command = plan
+  variables {
+    airflow_version = null
+  }
+  expect_failures = [var.airflow_version]
+}
+
+run "an_airflow_that_tailrace_does_not_run_on_is_refused" {
+  module {
+    source = "./modules/orchestration"
+  }
+  command = plan
+  variables {
+    airflow_version = "3.0.6"
+  }
+  expect_failures = [var.airflow_version]
 }

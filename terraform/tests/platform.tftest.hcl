@@ -8,6 +8,8 @@ variables {
   region      = "eu-central-1"
   zones       = ["eu-central-1a", "eu-central-1b"]
   streams     = { flights = {} }
+  create_mwaa = true
+  mwaa        = { airflow_version = "3.1.8" }
 }
 
 run "jobs_are_told_what_they_need" {
@@ -132,9 +134,32 @@ run "bad_inputs_are_refused" {
     create_msk       = true
     kafka_bootstrap  = "broker:9092"
     kafka_security   = "none"
+    mwaa             = { airflow_version = "3.0.6" }
+    zones            = ["us-east-1a", "us-east-1b"]
   }
   expect_failures = [
     var.project, var.environment, var.catalog, var.jars, var.stream_workers, var.backfill_workers, var.job_environment,
-    var.job_conf, var.kafka_bootstrap, var.kafka_security,
+    var.job_conf, var.kafka_bootstrap, var.kafka_security, var.mwaa, var.zones,
+  ]
+}
+
+run "an_account_and_places_that_are_none_are_refused" {
+  module {
+    source = "./modules/platform"
+  }
+  command = plan
+  variables {
+    account_id         = "my-account"
+    region             = "Frankfurt"
+    partition          = "azure"
+    namespace          = "my-lake"
+    landing            = { "s3://landing-bucket" = "orders/" }
+    packed_python      = false
+    packed_definitions = false
+    definitions_folder = "my pipelines"
+  }
+  expect_failures = [
+    var.account_id, var.region, var.partition, var.namespace, var.landing, var.packed_python,
+    var.packed_definitions, var.definitions_folder,
   ]
 }

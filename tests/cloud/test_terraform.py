@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,35 @@ def test_a_module_does_what_its_tests_say(terraform: Terraform, suite: Path) -> 
     said = terraform.run(".", "test", "-no-color", f"-filter=tests/{suite.name}")
     runs = suite.read_text().count('\nrun "')
     assert f"Success! {runs} passed, 0 failed." in said
+
+
+@pytest.mark.slow
+def test_a_project_of_one_s_own_takes_the_platform_out_of_a_repository(tmp_path: Path) -> None:
+    """The example in a folder of its own, with a repository that has `terraform/` alone for that on the network."""
+    terraform, outside = Terraform(tmp_path), tmp_path / "project"
+    shutil.copytree(terraform.at("examples/own_project"), outside)
+    text = (outside / "main.tf").read_text()
+    tag = f"v{re.search(r'[?]ref=v([0-9.]+)', text)[1]}"  # type: ignore[index]
+    git = ["git", "-C", str(tmp_path / "repository"), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    shutil.copytree(terraform.at("modules"), tmp_path / "repository" / "terraform" / "modules")
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "a"], ["tag", tag]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    there = "https://github.com/ORGANISATION/tailrace.git"
+    assert text.count(there) == 1
+    (outside / "main.tf").write_text(text.replace(there, f"file://{tmp_path}/repository"))
+    terraform.init("../project")
+    said = terraform.run("../project", "test", "-no-color")
+    runs = (outside / "tests" / "platform.tftest.hcl").read_text().count('\nrun "')
+    assert f"Success! {runs} passed, 0 failed." in said
+
+
+def test_a_module_names_no_file_outside_of_the_modules() -> None:
+    for file in (SOURCES / "modules").rglob("*.tf"):
+        text = file.read_text()
+        assert not re.search(r"path\.(root|cwd)|\babspath\(", text), file
+        for source in re.findall(r'^ *source += "([^"]*)"', text, re.MULTILINE):
+            if source.startswith("."):
+                assert (file.parent / source).resolve().parent == SOURCES / "modules", f"{file}: {source}"
 
 
 def test_each_module_has_a_suite() -> None:

@@ -23,7 +23,7 @@ module "platform" {
   account_id  = data.aws_caller_identity.this.account_id
   region      = var.region
   partition   = data.aws_partition.this.partition
-  zones       = var.zones == null ? formatlist("${var.region}%s", ["a", "b"]) : var.zones
+  zones       = var.zones
 
   force_destroy = true
   # What jobs ask, and no more: an endpoint costs as much as a small stream in the day.

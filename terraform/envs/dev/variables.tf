@@ -101,9 +101,9 @@ variable "create_mwaa" {
 }
 
 variable "mwaa" {
-  description = "Airflow's version, size, reach, and the versions of plugins.zip and requirements-mwaa.txt."
+  description = "Airflow's version (3.1 or later), size, reach, and the versions of plugins.zip and requirements-mwaa.txt."
   type = object({
-    airflow_version      = optional(string, "3.0.6")
+    airflow_version      = optional(string)
     environment_class    = optional(string, "mw1.small")
     max_workers          = optional(number, 2)
     public_webserver     = optional(bool, false)

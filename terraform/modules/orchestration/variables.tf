@@ -5,13 +5,13 @@ variable "create_mwaa" {
 }
 
 variable "airflow_version" {
-  description = "Airflow of the MWAA environment: one that MWAA offers. The newest that its API names is 3.0.6."
+  description = "Airflow of the MWAA environment: one that MWAA offers, 3.1 or later. The newest that its API names is 3.0.6."
   type        = string
-  default     = "3.0.6"
+  default     = null
 
   validation {
-    condition     = can(regex("^3\\.[0-9]+\\.[0-9]+$", var.airflow_version))
-    error_message = "airflow_version: set a version of Airflow 3 that MWAA offers, such as 3.0.6: the DAGs need Airflow 3."
+    condition     = var.airflow_version == null ? !var.create_mwaa : can(regex("^3\\.[1-9][0-9]*\\.[0-9]+$", coalesce(var.airflow_version, "-")))
+    error_message = "airflow_version: set a version that MWAA offers, 3.1 or later, such as 3.1.8: tailrace needs it. If MWAA offers none yet, set create_mwaa = false and run the DAGs in an Airflow of your own."
   }
 }
 

@@ -51,6 +51,11 @@ variable "packed_python" {
   description = "Whether jobs run with the Python of environment.tar.gz in the artifacts; false where the image has what they need."
   type        = bool
   default     = true
+
+  validation {
+    condition     = var.packed_python || var.image_uri != null
+    error_message = "packed_python: set it to false together with image_uri, an image that has Python and tailrace."
+  }
 }
 
 variable "jars" {
@@ -68,12 +73,22 @@ variable "packed_definitions" {
   description = "Whether jobs are given the definitions and contracts of definitions.tar.gz in the artifacts; false where the image has them."
   type        = bool
   default     = true
+
+  validation {
+    condition     = var.packed_definitions || var.image_uri != null
+    error_message = "packed_definitions: set it to false together with image_uri, an image that has the definitions."
+  }
 }
 
 variable "definitions_folder" {
   description = "Folder that drivers find definitions in; null: that of definitions.tar.gz, or pipelines of the working directory without it."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.definitions_folder == null || can(regex("^[A-Za-z0-9_./-]+$", coalesce(var.definitions_folder, "-")))
+    error_message = "definitions_folder: set a path of letters, digits, _ . - and /, such as /opt/shop/pipelines, or null."
+  }
 }
 
 variable "stream_workers" {

@@ -50,7 +50,7 @@ module "network" {
   context            = local.context
   existing           = var.existing_vpc
   cidr               = var.vpc_cidr
-  zones              = var.zones
+  zones              = var.zones == null ? formatlist("${var.region}%s", ["a", "b"]) : var.zones
   endpoints          = var.create_endpoints
   interface_services = var.endpoint_services
   airflow            = var.create_mwaa

@@ -22,22 +22,43 @@ variable "environment" {
 variable "account_id" {
   description = "The AWS account, as the provider's own identity says it."
   type        = string
+
+  validation {
+    condition     = can(regex("^[0-9]{12}$", var.account_id))
+    error_message = "account_id: set the 12 digits of the account, such as data.aws_caller_identity.this.account_id."
+  }
 }
 
 variable "region" {
   description = "The AWS region, as the provider has it."
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]{2}(-[a-z]+)+-[0-9]$", var.region))
+    error_message = "region: set an AWS region, such as eu-central-1."
+  }
 }
 
 variable "partition" {
   description = "The AWS partition, as the provider has it."
   type        = string
   default     = "aws"
+
+  validation {
+    condition     = contains(["aws", "aws-cn", "aws-us-gov"], var.partition)
+    error_message = "partition: set aws, aws-cn or aws-us-gov."
+  }
 }
 
 variable "zones" {
-  description = "Availability zones of the subnets that are made."
+  description = "Availability zones of the subnets that are made; null: the first two of the region."
   type        = list(string)
+  default     = null
+
+  validation {
+    condition     = var.zones == null || alltrue([for one in coalesce(var.zones, []) : startswith(one, var.region)])
+    error_message = "zones: set zones of the region, such as eu-central-1a, or null."
+  }
 }
 
 variable "existing_vpc" {
@@ -79,6 +100,11 @@ variable "namespace" {
   description = "Glue database of the lake; null: PROJECT_ENVIRONMENT."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.namespace == null || can(regex("^[a-z][a-z0-9_]{0,254}$", coalesce(var.namespace, "-")))
+    error_message = "namespace: set small letters, digits and underscores, a letter first, or null."
+  }
 }
 
 variable "catalog" {
@@ -136,6 +162,11 @@ variable "landing" {
   description = "Where files land that streams read: by bucket name, the prefix in it."
   type        = map(string)
   default     = {}
+
+  validation {
+    condition     = alltrue([for bucket, prefix in var.landing : can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", bucket)) && !startswith(prefix, "/") && !strcontains(prefix, "*")])
+    error_message = "landing: set { \"BUCKET\" = \"PREFIX/\" }: names of buckets without s3://, and prefixes without a slash at the beginning or a *."
+  }
 }
 
 variable "analyst_principals" {
@@ -154,15 +185,15 @@ variable "secrets" {
 }
 
 variable "create_mwaa" {
-  description = "Whether to make an MWAA environment; false where Airflow is elsewhere or not used."
+  description = "Whether to make an MWAA environment, of mwaa.airflow_version; false where Airflow is elsewhere or not used."
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "mwaa" {
-  description = "Airflow's version, size, whether its pages are on the internet, and the versions of plugins.zip and requirements-mwaa.txt."
+  description = "Airflow's version (3.1 or later), size, whether its pages are on the internet, and the versions of plugins.zip and requirements-mwaa.txt."
   type = object({
-    airflow_version      = optional(string, "3.0.6")
+    airflow_version      = optional(string)
     environment_class    = optional(string, "mw1.small")
     max_workers          = optional(number, 2)
     public_webserver     = optional(bool, false)
@@ -171,6 +202,11 @@ variable "mwaa" {
     options              = optional(map(string), {})
   })
   default = {}
+
+  validation {
+    condition     = var.mwaa.airflow_version == null ? !var.create_mwaa : can(regex("^3\\.[1-9][0-9]*\\.[0-9]+$", coalesce(var.mwaa.airflow_version, "-")))
+    error_message = "mwaa.airflow_version: set a version that MWAA offers, 3.1 or later, such as 3.1.8: tailrace needs it. If MWAA offers none yet, set create_mwaa = false and run the DAGs in an Airflow of your own."
+  }
 }
 
 variable "streams" {
