@@ -171,6 +171,7 @@ def test_the_dags_of_the_page_on_airflow_are_dags() -> None:
     assert made[0] == names
     assert made[-1] == names | {"bills": "bills", "marts": "dbt.build", "searched": "searched.stream"}
     assert type(scope["cluster"]()).__name__ == "Submit"
+    assert str(scope["in_venv"]().python) == "/opt/tailrace"
     assert scope["serverless"]().application.under("jobs") == "s3://my-bucket/tailrace/jobs"
 
 

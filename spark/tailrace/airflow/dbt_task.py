@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.airflow.tasks import ReportingOperator
 from tailrace.runners.jobs import RunnerError
 from tailrace.runners.processes import signal_group
+from tailrace.runners.venv import Venv
 from tailrace.toolchain.process_folder import process_folder
 
 if TYPE_CHECKING:
@@ -23,22 +24,37 @@ if TYPE_CHECKING:
 
 
 class DbtOperator(ReportingOperator):
-    """Builds a dbt project on the lake with `tailrace dbt`. `arguments` are passed on to dbt."""
+    """Builds a dbt project on the lake with `tailrace dbt`. `arguments` are passed on to dbt.
+
+    `venv` is the folder of a venv, or the path of a Python interpreter, that has Tailrace with the extra `dbt`; without
+    it, dbt is in the installation of the task.
+    """
 
     ui_color = "#fbe6d8"
 
-    def __init__(self, *, project: Path, arguments: Sequence[str] = ("build",), **more: Any) -> None:
+    def __init__(
+        self,
+        *,
+        project: str | Path,
+        arguments: Sequence[str] = ("build",),
+        venv: str | Path | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(subject="dbt", **more)
         self.project, self.arguments = str(project), tuple(arguments)
+        self.installation = None if venv is None else Venv(venv)
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> None:
         with self.reporting(context) as report, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
-            command = [sys.executable, "-m", "tailrace.cli.main", "dbt", f"--project={self.project}"]
+            start, environment = [sys.executable, "-m", "tailrace.cli.main"], dict(os.environ)
+            if (other := self.installation) is not None:
+                start, environment = other.command("tailrace.cli.main"), other.environment
+            command = [*start, "dbt", f"--project={self.project}"]
             command += ["--target", folder, "--", *self.arguments]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                start_new_session=True, env=os.environ | {"NO_COLOR": "1"},
+                start_new_session=True, env=environment | {"NO_COLOR": "1"},
             )  # fmt: skip
             last = ""
             assert self._process.stdout is not None

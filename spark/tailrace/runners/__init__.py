@@ -1,4 +1,4 @@
-"""Run jobs in the calling process, in a warm Spark session on this machine, or with a cluster's `spark-submit`.
+"""Run jobs in the calling process, in a warm Spark session on this machine, in a venv, or with `spark-submit`.
 
 A runner takes a job whose values have been validated (`jobs`), and returns the job's result. To prevent injection, no
 value of a job passes through a shell, and instants appear in SQL only as numbers.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from tailrace.runners.local import Local
     from tailrace.runners.submit import Submit
+    from tailrace.runners.venv import Venv
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -38,6 +39,7 @@ else:
             "StreamJob": "tailrace.runners.jobs",
             "StreamState": "tailrace.runners.jobs",
             "Submit": "tailrace.runners.submit",
+            "Venv": "tailrace.runners.venv",
             "find_entry_points": "tailrace.runners.entry_points",
         },
     )
@@ -54,5 +56,6 @@ __all__ = [
     "StreamJob",
     "StreamState",
     "Submit",
+    "Venv",
     "find_entry_points",
 ]

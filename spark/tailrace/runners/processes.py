@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,9 @@ from typing import Any, BinaryIO, TypeVar
 from tailrace.runners.jobs import RunnerError
 
 T = TypeVar("T")
+
+_ENDING = 20.0
+"""The time in seconds after which an interrupted process is killed if it has not ended."""
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 """A mapping from process id to process, for the processes that `start_detached` has started. The started processes may
@@ -77,6 +81,17 @@ def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
+
+def interrupt_group(process: subprocess.Popen[Any]) -> None:
+    """Interrupt the process group of a process, and kill it if it has not ended after a while.
+
+    The commits that the process has made are complete.
+    """
+    signal_group(process, signal.SIGINT)
+    kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
+    kill.daemon = True
+    kill.start()
 
 
 def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05) -> T | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,8 @@ from typing import Any
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob
 from tailrace.runners.keeper import Keeper, LocalStreams
-from tailrace.runners.processes import find_error, private_folder, signal_group
+from tailrace.runners.processes import find_error, interrupt_group, private_folder
 from tailrace.settings import PREFIX, Settings
-
-_ENDING = 20.0
-"""The time in seconds after which a cancelled run is killed if it has not ended."""
 
 
 class Submit(LocalStreams):
@@ -66,12 +61,7 @@ class Submit(LocalStreams):
     def cancel(self) -> None:
         self._cancelled = True
         for process in tuple(self._running):
-            signal_group(process, signal.SIGINT)
-            # Kill a process that has not ended after the signal SIGINT. The commits that the process has made are
-            # complete.
-            kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
-            kill.daemon = True
-            kill.start()
+            interrupt_group(process)
 
     def _submit(self, name: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
         if self._cancelled:
