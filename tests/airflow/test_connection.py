@@ -18,7 +18,8 @@ pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH
 from airflow.sdk import Connection
 
 from tailrace.airflow.connection import LAKE, TYPE, connected, secret_texts, settings_of
-from tailrace.airflow.hook import FIELDS, TailraceHook
+from tailrace.airflow.connection_form import FIELDS
+from tailrace.airflow.hook import TailraceHook
 from tailrace.runners.jobs import RunnerError
 from tailrace.settings import HIDDEN, SECRETS, Settings, SettingsError
 from tailrace.testing.lakes import ScratchLake
@@ -227,6 +228,14 @@ def test_airflow_reads_of_the_provider_what_it_wants_to_know() -> None:
     assert set(FIELDS) < set(Settings.model_fields) - set(HIDDEN), "the form's fields are settings, and no secrets"
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert points["apache_airflow_provider"] == {"provider_info": "tailrace.airflow.provider:get_provider_info"}
+
+
+def test_the_provider_is_told_without_an_airflow_which_asks_before_it_can_be_imported() -> None:
+    code = (
+        "import sys; sys.modules['airflow'] = None; from tailrace.airflow import provider; provider.get_provider_info()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_form_of_the_connection_has_the_fields_in_an_airflow_that_asks_the_hook(

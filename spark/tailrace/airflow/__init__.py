@@ -4,16 +4,38 @@ Parsing a DAG loads its definition, which needs only the standard library; the e
 only when a task runs.
 """
 
-from tailrace.airflow.dag_args import DagArgs, DagArgsError, TaskArgs
-from tailrace.airflow.factory import (
-    SourceOptions,
-    StreamOptions,
-    backfill_dag,
-    dbt_dag,
-    maintenance_dag,
-    repair_dag,
-    stream_dag,
-)
+from typing import TYPE_CHECKING
+
+from tailrace.model.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tailrace.airflow.dag_args import DagArgs, DagArgsError, TaskArgs
+    from tailrace.airflow.factory import (
+        SourceOptions,
+        StreamOptions,
+        backfill_dag,
+        dbt_dag,
+        maintenance_dag,
+        repair_dag,
+        stream_dag,
+    )
+else:
+    # Airflow imports this package for the provider while it reads its configuration, and cannot be imported itself yet.
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "DagArgs": "tailrace.airflow.dag_args",
+            "DagArgsError": "tailrace.airflow.dag_args",
+            "SourceOptions": "tailrace.airflow.factory",
+            "StreamOptions": "tailrace.airflow.factory",
+            "TaskArgs": "tailrace.airflow.dag_args",
+            "backfill_dag": "tailrace.airflow.factory",
+            "dbt_dag": "tailrace.airflow.factory",
+            "maintenance_dag": "tailrace.airflow.factory",
+            "repair_dag": "tailrace.airflow.factory",
+            "stream_dag": "tailrace.airflow.factory",
+        },
+    )
 
 __all__ = [
     "DagArgs",

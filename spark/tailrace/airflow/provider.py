@@ -6,10 +6,13 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the description of the provider: its connection type, and the modules of its operators and sensors."""
+    """Return the description of the provider: its connection type, and the modules of its operators and sensors.
+
+    Airflow asks for it while it reads its configuration, when nothing of Airflow can be imported yet.
+    """
     import tailrace
     from tailrace.airflow.connection import TYPE
-    from tailrace.airflow.hook import BEHAVIOUR, FIELDS, TailraceHook
+    from tailrace.airflow.connection_form import BEHAVIOUR, FIELDS, TITLE
 
     string = {"type": ["string", "null"]}
     fields = {name: {"label": label, "description": said, "schema": string} for name, (label, said) in FIELDS.items()}
@@ -25,8 +28,8 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [
             {
                 "connection-type": TYPE,
-                "hook-class-name": f"{TailraceHook.__module__}.{TailraceHook.__qualname__}",
-                "hook-name": TailraceHook.hook_name,
+                "hook-class-name": "tailrace.airflow.hook.TailraceHook",
+                "hook-name": TITLE,
                 "conn-fields": fields,
                 "ui-field-behaviour": {name.replace("_", "-"): value for name, value in BEHAVIOUR.items()},
             }
