@@ -16,6 +16,7 @@ from tailrace.infer.sample import SampleError
 from tailrace.infer.topics import read_topic
 from tailrace.ingest.kafka_access import PLAINTEXT
 from tailrace.plan.loader import load
+from tests.support.services.schema_registry import avro_body, framed, serving
 
 if TYPE_CHECKING:
     from tests.support.services.kafka import Broker
@@ -54,3 +55,25 @@ def test_the_latest_messages_of_each_partition_are_the_sample(broker: Broker, tm
             broker.create(topic)
         with pytest.raises(SampleError, match=topic):
             read_topic(topic, broker.bootstrap, PLAINTEXT, 90)
+
+
+def test_messages_with_registered_schemas_need_the_registry_and_become_a_definition(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [
+        {"name": "orderId", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ]}  # fmt: skip
+    broker.create("infer_avro")
+    words = ["infer", "infer_avro", "--bootstrap", broker.bootstrap, "--out", str(tmp_path / "orders.py")]
+    with serving() as registry:
+        id = registry.register("infer_avro-value", schema)
+        orders = [{"orderId": f"o{number}", "at": AT + timedelta(seconds=number)} for number in range(30)]
+        broker.produce("infer_avro", [(0, framed(id, avro_body(schema, order))) for order in orders])
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code != 0
+        assert "set TAILRACE_SCHEMA_REGISTRY_URI" in done.output
+        monkeypatch.setenv("TAILRACE_SCHEMA_REGISTRY_URI", registry.uri)
+        assert CliRunner().invoke(app, words).exit_code == 0
+    log = load(str(tmp_path / "orders.py")).log
+    assert (log.messages, log.fields["order_id"]) == ("avro", "orderId")

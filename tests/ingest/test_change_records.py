@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.base.conditions import Match
 from tailrace.model.base.errors import DefinitionError

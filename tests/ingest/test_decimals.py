@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.ingest.csv_reader import csv_reader
-from tailrace.ingest.framed.framed_messages import framed_records
+from tailrace.ingest.framed.framed_records import framed_records
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.line_reader import read_all
 from tailrace.ingest.plain_files import read_typed

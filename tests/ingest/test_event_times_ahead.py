@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tailrace import Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.engines import choose
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.line_reader import LINES

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.micro_batch import file_rows
 from tailrace.ingest.parsing import read_files

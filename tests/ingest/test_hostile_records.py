@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.plain_columns import other_time_checks

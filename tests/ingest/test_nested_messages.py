@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records, messages_reader
+from tailrace.ingest.framed.framed_messages import messages_reader
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.protobuf_bodies import compile_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.plain_columns import schema_of

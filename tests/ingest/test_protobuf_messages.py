@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.ingest.framed import protobuf_bodies
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.protobuf_bodies import compile_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.schema_columns import UnreadableSchemaError

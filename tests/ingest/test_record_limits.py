@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
+from tailrace.ingest.framed.framed_records import ReadableSchema, framed_records
 from tailrace.ingest.framed.protobuf_bodies import compile_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.json_texts import value_sizes

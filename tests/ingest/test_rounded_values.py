@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Changes, Csv, Log
 from tailrace.ingest.csv_reader import csv_reader
-from tailrace.ingest.framed.framed_messages import framed_records
+from tailrace.ingest.framed.framed_records import framed_records
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.landing_task import LandingTask

@@ -77,6 +77,9 @@ def _log(made: Inferred) -> Iterator[str]:
         yield f'    rest="{made.rest}",'
     if made.ignores:
         yield '    unknown="ignore",'
+    if made.messages is not None:
+        yield from comment("The schemas are in the registry that TAILRACE_SCHEMA_REGISTRY_URI names.", 4)
+        yield f'    messages="{made.messages}",'
     if made.sample.csv != RFC_4180:
         yield f"    csv={_csv(made.sample.csv)},"
     if made.folders:

@@ -74,6 +74,8 @@ class Inferred:
             options["folders"] = tuple(self.folders)
         if self.ignores:
             options["unknown"] = "ignore"
+        if self.messages is not None:
+            options["messages"] = self.messages
         return Log(
             name=self.name,
             columns={one.name: one.type for one in self.columns},
@@ -87,6 +89,11 @@ class Inferred:
             elements=self.elements,
             **options,
         )
+
+    @property
+    def messages(self) -> str | None:
+        """The kind of a topic's messages with registered schemas (`Log.messages`), or None."""
+        return self.sample.format if self.sample.format in ("avro", "protobuf") and not self.sample.files else None
 
     @property
     def folders(self) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from tailrace.infer.sample import Sample, SampleError
 from tailrace.ingest.kafka_access import KafkaAccess, NoAnswerError
+from tailrace.settings import Settings
 
 PATIENCE = 10.0
 """The time, in seconds, to wait for a broker."""
@@ -15,10 +17,13 @@ PATIENCE = 10.0
 _SILENT = logging.getLogger("tailrace.infer.topics")
 
 
-def read_topic(topic: str, bootstrap: str, access: KafkaAccess, records: int) -> Sample:
+def read_topic(
+    topic: str, bootstrap: str, access: KafkaAccess, records: int, settings: Settings | None = None
+) -> Sample:
     """Read the latest messages of each partition of a topic, at most so many in all.
 
-    No offsets are committed. Raises `SampleError` if the topic has no messages in JSON, or cannot be read.
+    `settings` name the schema registry of messages in Avro and Protobuf. No offsets are committed. Raises `SampleError`
+    if the topic has no messages that can be read, or cannot be read itself.
     """
     try:
         from confluent_kafka import Consumer, KafkaException
@@ -40,16 +45,52 @@ def read_topic(topic: str, bootstrap: str, access: KafkaAccess, records: int) ->
         raise SampleError(f"{whole}: {access.hide(error.args[0].str())}") from None
     try:
         found = access.listed(consumer, failures, PATIENCE, topic)[topic]
-        return _read(consumer, found, topic, bootstrap, records)
+        sample, came = _read(consumer, found, topic, bootstrap, records)
     except NoAnswerError as error:
         raise SampleError(f"{whole}: {error}") from None
     except KafkaException as error:
         raise SampleError(f"{whole}: {access.hide(error.args[0].str())}") from None
     finally:
         consumer.close()
+    _add(sample, came, settings or Settings())
+    return sample
 
 
-def _read(consumer: Any, found: Any, topic: str, bootstrap: str, records: int) -> Sample:
+Messages: TypeAlias = list[list[tuple[bytes, int]]]
+"""The messages of each partition, with the times at which they arrived, in microseconds."""
+
+
+def _add(sample: Sample, came: Messages, settings: Settings) -> None:
+    """Add messages to a sample: texts in JSON, or records in Avro or Protobuf with registered schemas."""
+    if _is_framed([value for messages in came for value, _ in messages]):
+        try:
+            # The modules are imported here because only topics with registered schemas need their packages.
+            from tailrace.infer.framed_samples import add_framed
+            from tailrace.ingest.framed.schema_registry import SchemaRegistry
+        except ImportError as error:
+            needed = f"topic {sample.source} has messages with registered schemas, which need package {error.name}"
+            raise SampleError(f'{needed}: pip install "tailrace[kafka]"') from error
+        add_framed(sample, came, SchemaRegistry(settings))
+    else:
+        for messages in came:
+            before = len(sample.records)
+            for value, arrived in messages:
+                if sample.add_line(value):
+                    sample.arrivals.append(arrived)
+            sample.parts.append(len(sample.records) - before)
+    if not sample.records:
+        raise SampleError(
+            f"topic {sample.source}: none of {sample.unread:,} messages is a JSON object, or a record in Avro or "
+            "Protobuf as Confluent's serializers write them"
+        )
+
+
+def _is_framed(values: Sequence[bytes]) -> bool:
+    """Return True if most messages begin with a zero and the id of a schema; no text in JSON begins so."""
+    return 2 * sum(len(value) >= 5 and value[:1] == b"\0" for value in values) > len(values)
+
+
+def _read(consumer: Any, found: Any, topic: str, bootstrap: str, records: int) -> tuple[Sample, Messages]:
     from confluent_kafka import KafkaError, TopicPartition
 
     if found.error is not None or not found.partitions:
@@ -78,15 +119,4 @@ def _read(consumer: Any, found: Any, topic: str, bootstrap: str, records: int) -
                 came[number].append((message.value(), message.timestamp()[1] * 1000))
             if message.offset() + 1 >= ends[number]:
                 open_parts.discard(number)
-    for messages in came.values():
-        before = len(sample.records)
-        for value, arrived in messages:
-            if sample.add_line(value):
-                sample.arrivals.append(arrived)
-        sample.parts.append(len(sample.records) - before)
-    if not sample.records:
-        raise SampleError(
-            f"topic {topic}: none of {sample.unread:,} messages is a JSON object: for Avro and Protobuf, declare "
-            'messages="avro" or "protobuf" in a log, as docs/sources.md shows'
-        )
-    return sample
+    return sample, list(came.values())

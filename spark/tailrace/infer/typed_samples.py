@@ -68,7 +68,7 @@ def _read_avro(sample: Sample, file: Path, most: int) -> bool:
     with pa.OSFile(str(file)) as opened:
         avro = AvroFile(opened)
         for name, kind in avro.schema.kind.fields.items():
-            _add_types(sample, (name,), kind)
+            add_types(sample, (name,), kind)
         rows = (row for some in avro.rows() for row in some)
         for row in islice(rows, most):
             record = json_object(json_text(avro.schema.kind, row, lossy=True).encode())
@@ -79,7 +79,7 @@ def _read_avro(sample: Sample, file: Path, most: int) -> bool:
 def _read_parquet(sample: Sample, file: Path, most: int) -> bool:
     with open_parquet(str(file)) as opened:
         for one in opened.schema_arrow:
-            _add_types(sample, (one.name,), one.type)
+            add_types(sample, (one.name,), one.type)
             sample.local |= _has_local_times(one.type)
         names = [one.name for one in opened.schema_arrow if one.name not in sample.left_out]
         read = 0
@@ -105,7 +105,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
             yield from _records(batch.slice(half))
 
 
-def _add_types(sample: Sample, place: shapes.Path, type: Any) -> None:
+def add_types(sample: Sample, place: shapes.Path, type: Any) -> None:
     """Add the declared types of a place and of the places inside it to a sample, for a type of Arrow or a kind."""
     places = dict[str, str]()
     found = _declared(type, "", places)
@@ -116,7 +116,7 @@ def _add_types(sample: Sample, place: shapes.Path, type: Any) -> None:
     sample.local |= isinstance(type, Kind) and type.name.startswith("local-")
     sample.types.setdefault(place, Given(found, places=places))
     for name, inner in _fields(type).items():
-        _add_types(sample, (*place, name), inner)
+        add_types(sample, (*place, name), inner)
 
 
 def _fields(type: Any) -> Mapping[str, Any]:

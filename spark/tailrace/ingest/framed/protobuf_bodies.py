@@ -125,6 +125,12 @@ class ProtobufBodies:
             made[name] = pa.concat_arrays([nothing, *(columns[name] for _, columns in parts)]).take(order)
         return made, misfits
 
+    def kind(self, body: bytes) -> RecordKind | None:
+        """Return the kind of a body's message type, or None if the body names no type of the schema."""
+        path = _path(body)[1]
+        found = None if path is None else self._type(path)
+        return found.kind if isinstance(found, _MessageType) else None
+
     def _by_type(self, bodies: pa.Array, misfits: Misfits) -> Iterable[tuple[tuple[int, ...], pa.Array, pa.Array]]:
         """Group the bodies by message type.
 
@@ -176,7 +182,8 @@ class _MessageType:
     def __init__(self, log: Log, pool: DescriptorPool, name: str) -> None:
         self._descriptor = pool.FindMessageTypeByName(name)
         self._class = GetMessageClass(self._descriptor)
-        self._columns = SchemaColumns.of(log, _record_kind(self._descriptor))
+        self.kind = _record_kind(self._descriptor)
+        self._columns = SchemaColumns.of(log, self.kind)
         self._raw = self._columns.raw
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:

@@ -63,4 +63,4 @@ def sample_of(source: str, records: int, format: FileFormat | None, bootstrap: s
             f"{source}: no such file or folder: for a Kafka topic, pass --bootstrap HOST:PORT, or set "
             "TAILRACE_KAFKA_BOOTSTRAP"
         )
-    return read_topic(source, brokers, KafkaAccess.of(settings), records)
+    return read_topic(source, brokers, KafkaAccess.of(settings), records, settings)
