@@ -7,7 +7,7 @@ became known: then it is what they say last, and a log of old records is not sta
     with watermark as ({{ loaded_at_query }})
     select
         (select max(watermark) from watermark) as max_loaded_at,
-        {% if source_named(source.identifier).meta.get('clock') == 'records' -%}
+        {% if adapter.dispatch('source_named', 'tailrace_macros')(source.identifier).meta.get('clock') == 'records' -%}
         (
             select timestamp_micros(cast(summary['tailrace.processing_time'] as bigint))
             from {{ source }}.snapshots as s join {{ source }}.refs as r on r.snapshot_id = s.snapshot_id

@@ -1,5 +1,10 @@
+{#-
+Macros call each other through `adapter.dispatch`: in a project that has these macros as the package `tailrace_macros`, a
+macro of the package is not known by its bare name.
+-#}
+
 {#- What the sources say of themselves beside their columns; they are printed from the contracts. -#}
-{% macro source_named(table) %}
+{% macro default__source_named(table) %}
     {%- for one in graph.sources.values() if one.name == table and one.source_name == 'tailrace' %}
         {%- do return(one) %}
     {%- endfor %}
@@ -9,7 +14,7 @@
 {#- The columns of a table that mean something to its readers, and not to Tailrace alone. -#}
 {% macro plain_columns(table, but=[]) %}
     {%- if not execute %}{% do return('*') %}{% endif %}
-    {%- set names = [] %}
+    {%- set names, source_named = [], adapter.dispatch('source_named', 'tailrace_macros') %}
     {%- for name, column in source_named(table).columns.items() if not column.meta.get('machinery') and name not in but %}
         {%- do names.append('`' ~ name ~ '`') %}
     {%- endfor %}
@@ -23,8 +28,9 @@ Of a retracting pipeline each pane adds, and each retraction takes away what an 
 a pane says nothing of what it takes the place of, so each window's latest pane stands alone, unless it takes the
 window back; one that discards says its whole answer in `answer`.
 -#}
-{% macro changes(pipeline, groups, measures) %}
+{% macro default__changes(pipeline, groups, measures) %}
     {%- set ledger = pipeline ~ '__ledger' %}
+    {%- set source_named = adapter.dispatch('source_named', 'tailrace_macros') %}
     {%- set mode = source_named(ledger).meta.mode if execute else 'retracting' %}
     {%- set key = source_named(ledger).meta.key if execute else [] %}
     {%- set from = 'answer.' if mode == 'discarding' else '' %}
@@ -69,10 +75,10 @@ total, rounded once, as a `Sum` is: SQL's own sums of doubles depend on their or
 more, or has binary digits below 2^-124.
 -#}
 {% macro fed_by_panes(pipeline, groups, measures) %}
-{%- set doubles = double_measures(pipeline, groups, measures) %}
+{%- set doubles = adapter.dispatch('double_measures', 'tailrace_macros')(pipeline, groups, measures) %}
 {%- set parts = ['top', 'whole', 'small', 'least', 'up', 'down', 'outside'] %}
 with changes as (
-    {{ changes(pipeline, groups, measures) }}
+    {{ adapter.dispatch('changes', 'tailrace_macros')(pipeline, groups, measures) }}
 ),
 marks as (
     select {{ groups | join(', ') }}, count(*) as _panes, sum(cast(_hash as decimal(20, 0))) as _mark
@@ -94,7 +100,7 @@ summed as (
         cast(sum(sign) as bigint) as windows,
         {%- for name in measures %}
         {%- if name in doubles %}
-        {%- for limb in double_limbs('cast(changes.' ~ name ~ ' as double)') %}
+        {%- for limb in adapter.dispatch('double_limbs', 'tailrace_macros')('cast(changes.' ~ name ~ ' as double)') %}
         sum(cast(sign * {{ limb }} as decimal(38, 0))) as {{ name }}__{{ parts[loop.index0] }},
         {%- endfor %}
         {%- else %}
@@ -113,7 +119,7 @@ select
     windows,
     {%- for name in measures %}
     {%- if name in doubles %}
-    if({{ name }}__outside = 0, {{ double_of_limbs(name) }}, cast(null as double)) as {{ name }},
+    if({{ name }}__outside = 0, {{ adapter.dispatch('double_of_limbs', 'tailrace_macros')(name) }}, cast(null as double)) as {{ name }},
     {%- else %}
     {{ name }},
     {%- endif %}
@@ -124,8 +130,8 @@ from summed
 {% endmacro %}
 
 {#- The names of the measures that are doubles, whose sums in SQL would depend on the order of the panes. -#}
-{% macro double_measures(pipeline, groups, measures) %}
-    {%- set found = [] %}
+{% macro default__double_measures(pipeline, groups, measures) %}
+    {%- set found, changes = [], adapter.dispatch('changes', 'tailrace_macros') %}
     {%- if execute %}
         {%- set query = 'describe query with changes as (' ~ changes(pipeline, groups, measures) ~ ') select * from changes' %}
         {%- for row in run_query(query).rows if row[0] in measures and row[1] in ('double', 'float') %}

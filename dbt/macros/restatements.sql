@@ -4,7 +4,7 @@ Each version of each answer of a retracting pipeline: what it was (`<result>`), 
 `unit` is what a window is called: 'hour'.
 -#}
 {% macro restatements_of(pipeline, unit) %}
-    {%- set told = source_named(pipeline ~ '__ledger').meta if execute else {'key': [], 'results': []} %}
+    {%- set told = adapter.dispatch('source_named', 'tailrace_macros')(pipeline ~ '__ledger').meta if execute else {'key': [], 'results': []} %}
     {%- set place = told.key + ['window_start', 'window_end'] %}
 with panes as (
     select {{ (place + told.results) | join(', ') }},

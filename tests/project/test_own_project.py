@@ -88,6 +88,13 @@ def test_a_new_project_runs_as_it_stands(records: Callable[[Path], Path] | None,
         assert made.splitlines()[-1].count("web_shop_by_hour") == 4
 
 
+def test_a_project_of_dbt_that_would_read_the_tables_as_they_are_now_is_not_run_as_of_an_epoch(tmp_path: Path) -> None:
+    said(tmp_path, TAILRACE, "init", "web-shop")
+    (tmp_path / "web-shop" / "dbt" / "macros" / "source.sql").unlink()
+    refused = said(tmp_path / "web-shop", TAILRACE, "dbt", "--epoch", "0", fails=True)
+    assert "dbt has no macro `source`, so its models would read the tables as they are now" in refused
+
+
 def test_a_folder_with_files_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "web-shop").mkdir()
     (tmp_path / "web-shop" / "mine").write_text("kept")

@@ -134,6 +134,15 @@ def test_the_wheel_holds_all_that_is_in_the_package(dist: Path) -> None:
     assert not [name for name in names if name.startswith(("build/", ".venv/", "tests/"))]
 
 
+BY_DAY = """
+{%- set groups = {'day': 'cast(window_start as date)'} -%}
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['day'],
+          post_hook=tailrace_macros.forget_groups('web_shop_by_hour', groups)) }}
+{{ tailrace_macros.fed_by_panes('web_shop_by_hour', groups, {'records': 'records', 'half': 'records / 2.0D'}) }}
+"""
+"""A model of a project of one's own, which has the macros as a package."""
+
+
 @pytest.mark.system
 def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Path) -> None:
     """A project's stream and dbt fill a lake, which is read without any extra, and backfilled with one extra alone."""
@@ -149,7 +158,12 @@ def test_each_installation_does_what_its_extras_promise(dist: Path, tmp_path: Pa
     assert "2 passed" in streams.run("python", "-m", "pytest", "-q")
     streams.tailrace(*commands[3][1:])
     assert "400 records" in streams.tailrace(*stream)
+    (tmp_path / "web-shop" / "dbt" / "models" / "by_day.sql").write_text(BY_DAY)
     assert "Completed successfully" in streams.tailrace("dbt")
+    assert "freshness of tailrace.web_shop_by_hour__ledger" in streams.tailrace("dbt", "--", "source", "freshness")
+    assert "Completed successfully" in streams.tailrace(
+        "dbt", "--epoch", "0", "--", "run", "--select", "records_by_day"
+    )
     # The last of the orders are in an hour that is not complete yet.
     assert "counted 360" in streams.tailrace("sql", "SELECT 'counted ' || SUM(records) AS s FROM marts.records_by_day")
 

@@ -31,7 +31,9 @@ def blocks(language: str) -> list[str]:
 def test_the_shops_tests_on_the_page_pass(pytester: pytest.Pytester) -> None:
     (ini,) = blocks("toml")
     pytester.makefile(".toml", pyproject=ini.replace('"pipelines"', f'"{ROOT / "pipelines"}"'))
+    (transcript,) = blocks("yaml")
+    pytester.mkdir("transcripts").joinpath("offline.yaml").write_text(transcript)
     pytester.makepyfile(test_shop="\n\n".join(blocks("python")))
     # In a process of its own: this one would forget DuckDB, which cannot be imported twice.
     done = pytester.runpytest_subprocess("-p", "tailrace.testing.plugin", "-p", "no:cacheprovider")
-    done.assert_outcomes(passed=9)
+    done.assert_outcomes(passed=10)

@@ -25,6 +25,7 @@ from tailrace.testing.orders import OrderError, any_order
 from tailrace.testing.rows import Rows, RowsError
 from tailrace.testing.sql_answers import SqlDifferenceError, SqlError, same_as_sql
 from tailrace.testing.tables import TableError
+from tailrace.testing.transcripts import TranscriptError, check_transcript
 
 if TYPE_CHECKING:
     from tailrace.testing.lakes import BackfillCounts, LakeDoubtError, LakeStream, ScratchLake
@@ -54,8 +55,10 @@ __all__ = [
     "SqlDifferenceError",
     "SqlError",
     "TableError",
+    "TranscriptError",
     "UnwritableError",
     "any_order",
+    "check_transcript",
     "fold",
     "load",
     "obeys",

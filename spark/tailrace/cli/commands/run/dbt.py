@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +35,7 @@ def dbt(
     settings = Settings()
     told = list(arguments or ["build"])
     if epoch is not None:
+        _check_pinned(project)
         told = _pinned(settings, told, epoch)
         os.environ.setdefault("TAILRACE_DBT_SCHEMA", f"marts_epoch_{epoch}")
     # Remove the parent folder of the project's folder from the import path: if the project's folder is named `dbt`, the
@@ -43,7 +46,7 @@ def dbt(
     os.environ.setdefault("TAILRACE_NAMESPACE", settings.namespace)
     made = target.absolute()
     places = ["--project-dir", str(project), "--profiles-dir", str(project)]
-    os.environ.setdefault(MACROS, str(Path(tailrace.__file__).with_name("dbt")))
+    os.environ.setdefault(MACROS, str(_macros(made)))
     if told[0] != "deps" and _lacks_packages(project):
         deps = dbtRunner().invoke(["deps", *places, "--log-path", str(made / "logs")])
         if not deps.success:
@@ -61,9 +64,38 @@ MACROS = "TAILRACE_DBT_MACROS"
 """The environment variable with the folder of the dbt package of Tailrace's macros, for `packages.yml`."""
 
 
+def _macros(made: Path) -> Path:
+    """Return the folder of the dbt package of Tailrace's macros.
+
+    A wheel has this folder. A checkout has its files in the project `dbt`, so they are copied into the folder `made`.
+    """
+    packaged = Path(tailrace.__file__).with_name("dbt")
+    if packaged.is_dir():
+        return packaged
+    source, copied = Path(tailrace.__file__).resolve().parents[2] / "dbt", made / "tailrace_macros"
+    shutil.copytree(source / "macros", copied / "macros", dirs_exist_ok=True)
+    shutil.copyfile(source / "package.yml", copied / "dbt_project.yml")
+    return copied
+
+
 def _lacks_packages(project: Path) -> bool:
     """Return True if a project names packages that `dbt deps` has not installed yet."""
     return (project / "packages.yml").is_file() and not (project / "dbt_packages").is_dir()
+
+
+def _check_pinned(project: Path) -> None:
+    """Raise `UsageError` if a project's models would read the tables as they are now, in place of an earlier epoch."""
+    files = (file for file in project.rglob("*.sql") if "dbt_packages" not in file.parts)
+    if not any(_SOURCE.search(file.read_text(encoding="utf-8")) for file in files):
+        raise UsageError(
+            f"--epoch: {project} has no macro `source`, so its models would read the tables as they are now: write "
+            f"{project / 'macros' / 'source.sql'}, with {{% macro source(source_name, table_name) %}}"
+            "{% do return(tailrace_macros.source(source_name, table_name)) %}{% endmacro %}"
+        )
+
+
+_SOURCE = re.compile(r"\{%-?\s*macro\s+source\s*\(")
+"""The head of the macro that a project needs for `--epoch`. dbt lets only the project itself replace `source`."""
 
 
 def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[str]:
