@@ -198,5 +198,5 @@ def test_a_missing_data_set_names_the_extra_that_brings_it(monkeypatch: pytest.M
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(flights, "distribution", nothing)
-    with pytest.raises(flights.FlightsMissingError, match=re.escape("install tailrace[demo]")):
+    with pytest.raises(flights.FlightsMissingError, match=re.escape("pip install 'tailrace[demo]'")):
         flights.load(FIRST, LAST)

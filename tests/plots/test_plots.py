@@ -313,7 +313,7 @@ def test_records_alone_can_be_drawn() -> None:
 def test_missing_libraries_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tailrace.plots.chart", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(PlotMissingError, match=re.escape("install tailrace[plot]")):
+    with pytest.raises(PlotMissingError, match=re.escape("pip install 'tailrace[plot]'")):
         render(PLOT)
 
 

@@ -348,7 +348,7 @@ def test_without_the_extra_one_is_told_what_to_install(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, make: Callable[[Subject], Any], asked: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ObserveMissingError, match=r"install tailrace\[observe\]") as caught:
+    with pytest.raises(ObserveMissingError, match=r"pip install 'tailrace\[observe\]'") as caught:
         make(stream(settings))
     assert asked in str(caught.value)
     assert status_of(caught.value) is ExitStatus.USAGE

@@ -7,8 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG, AssetAny
 
+from tailrace.airflow.airflow_names import AssetOrTimeSchedule, CronTriggerTimetable
 from tailrace.airflow.backfill_task import BackfillOperator
 from tailrace.airflow.dag_args import DagArgs, dag_arguments
 from tailrace.airflow.dbt_task import DbtOperator

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from tailrace.airflow.airflow_names import AirflowSkipException
 from tailrace.airflow.backfill_task import RangesOperator
 from tailrace.airflow.form import BackfillRequest
 from tailrace.airflow.ranges import Extent, Interval

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias, Param
-from airflow.sdk.exceptions import AirflowSkipException
 
+from tailrace.airflow.airflow_names import AirflowSkipException
 from tailrace.airflow.form import param_texts
 from tailrace.airflow.tasks import ReportingOperator, RunnerOperator, asset_of
 from tailrace.airflow.web.report import RESULT

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tailrace.airflow.airflow_names import AirflowException, AirflowFailException
 from tailrace.airflow.connection import connected
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.errors import TailraceError

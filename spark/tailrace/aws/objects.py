@@ -23,7 +23,7 @@ def client(service: str, **config: Any) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise AwsError("boto3 is not installed: install tailrace[aws]") from None
+        raise AwsError("boto3 is not installed: pip install 'tailrace[aws]'") from None
     return boto3.client(service, config=Config(**{"retries": {"mode": "standard", "max_attempts": 5}} | config))
 
 

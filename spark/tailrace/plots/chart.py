@@ -17,7 +17,7 @@ try:
     import altair as alt
     import vl_convert
 except ImportError:
-    raise PlotMissingError("altair and vl-convert-python are not installed: install tailrace[plot]") from None
+    raise PlotMissingError("altair and vl-convert-python are not installed: pip install 'tailrace[plot]'") from None
 
 _SVG = "http://www.w3.org/2000/svg"
 _LOOK = json.loads(files("tailrace.plots").joinpath("look.json").read_text(encoding="utf-8"))

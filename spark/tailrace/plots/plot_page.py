@@ -24,7 +24,7 @@ def templates(*packages: str) -> jinja2.Environment:
     try:
         import jinja2
     except ImportError:
-        raise PlotMissingError("jinja2 is not installed: install tailrace[plot]") from None
+        raise PlotMissingError("jinja2 is not installed: pip install 'tailrace[plot]'") from None
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one) for one in packages]), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,

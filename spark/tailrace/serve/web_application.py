@@ -70,7 +70,9 @@ def _drawing_script() -> bytes:
     """
     made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     if made.returncode:
-        raise ServeMissingError("vl-convert-python makes no script that draws: install tailrace[plot] anew")
+        raise ServeMissingError(
+            "vl-convert-python makes no script that draws: pip install --force-reinstall 'tailrace[plot]'"
+        )
     return made.stdout
 
 
@@ -79,7 +81,7 @@ def _drawing_version() -> bytes:
     try:
         return f"{version('vl-convert-python')} {_BUNDLE}".encode()
     except PackageNotFoundError:
-        raise ServeMissingError("vl-convert-python is not installed: install tailrace[plot]") from None
+        raise ServeMissingError("vl-convert-python is not installed: pip install 'tailrace[plot]'") from None
 
 
 @cache

@@ -53,7 +53,7 @@ def missing_library(what: str, error: ImportError) -> ObserveMissingError:
 
     `what` names the feature that needs the library, and the setting that requests this feature.
     """
-    return ObserveMissingError(f"{what} needs the extra 'observe': install tailrace[observe] ({error})")
+    return ObserveMissingError(f"{what} needs the extra 'observe': pip install 'tailrace[observe]' ({error})")
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _access() -> str:
     try:
         import boto3
     except ImportError:
-        raise LakeError("boto3 is not installed: install the extra `aws`, or leave --engine out") from None
+        raise LakeError("boto3 is not installed: pip install 'tailrace[aws]', or leave --engine out") from None
     session = boto3.Session()
     credentials = session.get_credentials()
     if credentials is None:

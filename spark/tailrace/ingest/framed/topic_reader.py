@@ -30,5 +30,5 @@ def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessage
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:
         what = f"the messages of log {log.name} need package {error.name}"
-        raise SourceError(f"{what}: install the extra `kafka` of tailrace") from error
+        raise SourceError(f"{what}: pip install 'tailrace[kafka]'") from error
     return FramedMessages(log, None if log.messages == "json" else SchemaRegistry(settings))

@@ -179,7 +179,7 @@ class Glue(CatalogKind):
         try:
             from pyiceberg.catalog.glue import GlueCatalog
         except ImportError:
-            raise LakeError("boto3, which a catalog of Glue needs, is not installed: install tailrace[aws]") from None
+            raise LakeError("boto3, which Glue needs, is not installed: pip install 'tailrace[aws]'") from None
         return make_commits_sure(GlueCatalog(self.settings.catalog, **self._options, **storage))
 
     @property

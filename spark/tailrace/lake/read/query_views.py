@@ -169,6 +169,6 @@ def extension(name: str) -> Path:
     file = None if place is None else next(place.rglob("*.duckdb_extension"), None)
     if file is None:
         raise LakeError(
-            f"DuckDB's extension {name} is not installed: install the extra `duckdb`, or leave --engine out"
+            f"DuckDB's extension {name} is not installed: pip install 'tailrace[duckdb]', or leave --engine out"
         )
     return file
