@@ -100,6 +100,8 @@ class NewProject:
             block_start_string="{=", block_end_string="=}", variable_start_string="<<", variable_end_string=">>",
         )  # fmt: skip
         texts.filters["quoted"] = json.dumps
+        # Docker Compose replaces a variable after a single dollar sign.
+        texts.filters["compose"] = lambda text: json.dumps(text).replace("$", "$$")
         facts = {
             "name": self.name, "module": self.module, "pipeline": self.pipeline, "source": self.source,
             "version": tailrace.__version__, "commands": self.commands,
