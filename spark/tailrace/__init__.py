@@ -46,7 +46,7 @@ from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 __all__ = [
     "ACCUMULATING",

@@ -25,12 +25,12 @@ from urllib.parse import quote, unquote
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from tailrace.ingest.checkpoint_version import VERSION
 from tailrace.model.base.errors import TailraceError
 
 NOT_READ = "-"
 """Spark's notation for the offset of a source from which nothing has been read yet."""
 
-_VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
@@ -155,7 +155,7 @@ class Checkpoint:
         while True:
             text = self._read(name, size)
             lines = text.split("\n")
-            if lines[0] == _VERSION or not lines[1:] or not lines[1].endswith(own):
+            if lines[0] == VERSION or not lines[1:] or not lines[1].endswith(own):
                 return [line for line in lines if line.endswith(own)]
             size *= 8
 
@@ -204,13 +204,13 @@ class Checkpoint:
         self._write(made, "metadata", [json.dumps({"id": position.query})])
         # Write the last two batches: Spark requires that both are present, although it uses only the last one.
         for batch in range(max(0, position.batch - 1), position.batch + 1):
-            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
-            self._write(made, f"commits/{batch}", [_VERSION, _DONE])
+            self._write(made, f"offsets/{batch}", [VERSION, _PLAN, *position.offsets])
+            self._write(made, f"commits/{batch}", [VERSION, _DONE])
         for source, (offset, read) in enumerate(zip(position.offsets, files, strict=True)):
             times = {path: known.get(_plain_name(path)) or read[path] for path in sorted(read)}
             entries = [json.dumps({"path": path, "timestamp": at, "batchId": 0}) for path, at in times.items()]
             for place, name in enumerate(_logs_of_files(_files_taken(offset))):
-                self._write(made, f"sources/{source}/{name}", [_VERSION, *(entries if place == 0 else ())])
+                self._write(made, f"sources/{source}/{name}", [VERSION, *(entries if place == 0 else ())])
         if self._files.exists(self._path()):
             self._files.delete(aside, True)
             self._files.rename(self._path(), aside)
@@ -259,7 +259,7 @@ class Checkpoint:
         Raises `CheckpointError` if the file has other content.
         """
         lines = self._read(name).split("\n")
-        if lines[0] != _VERSION or (count is not None and len(lines) != count):
+        if lines[0] != VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
         for line in lines[1:]:
             if line != NOT_READ:

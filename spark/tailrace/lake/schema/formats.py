@@ -18,11 +18,11 @@ from tailrace.lake.schema.lake_errors import CatalogError
 FORMAT = 1
 """The format of the tables that this version writes, which is also the newest format that this version reads."""
 
-_FORMAT, _VERSION = "tailrace.format", "tailrace.version"
-"""The names of the table properties with the table's format, and with the version that gave the table this format.
+_FORMAT = "tailrace.format"
+"""The name of the table property with the table's format. A table without this property has format 1."""
 
-Tables without these properties have format 1.
-"""
+MADE_BY = "tailrace.version"
+"""The name of the table property with the version of Tailrace that gave the table its format."""
 
 
 class FormatError(CatalogError):
@@ -31,7 +31,7 @@ class FormatError(CatalogError):
 
 def format_properties() -> dict[str, str]:
     """Return the properties that name the format of a new table."""
-    return {_FORMAT: str(FORMAT), _VERSION: _own_version()}
+    return {_FORMAT: str(FORMAT), MADE_BY: _own_version()}
 
 
 def check_format(table: str, properties: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ def check_format(table: str, properties: Mapping[str, str]) -> None:
     >>> check_format("rides", {"tailrace.format": "1"})
     """
     if table_format(properties) is None:
-        by = properties.get(_VERSION)
+        by = properties.get(MADE_BY)
         raise FormatError(
             f"table {table} has format {properties[_FORMAT]}{f', which Tailrace {by} gave it' if by else ''}, and "
             f"Tailrace {_own_version()} knows formats up to {FORMAT}",

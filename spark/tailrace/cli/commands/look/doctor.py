@@ -15,6 +15,8 @@ from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import ExitStatus
+from tailrace.model.definition.definition import Definition
+from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,8 +27,12 @@ _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
 Faults come last, because users look at the end of the output first.
 """
 
+_OF_TABLES = ("formats", "times", "checkpoints", "definitions")
+"""The checks that read the tables of a lake, or what belongs to its tables."""
+
 
 def doctor(
+    definitions: list[str] | None = None,
     application: str | None = None,
     role: str | None = None,
     json: bool = False,
@@ -37,13 +43,15 @@ def doctor(
     registry. One check makes sure that the catalog refuses a commit if another commit has changed the table in the
     meantime. If the lake or an EMR Serverless application is on AWS, further checks cover the credentials, the
     permissions and the clock. To test permissions, the checks create a table and files, and remove them afterwards.
+    After an upgrade, name the definitions: the checks then say what has to be migrated before streams of these
+    definitions continue, or that nothing has to be.
 
     The exit status is 1 if there is a fault. Starts no Spark.
     """
     output, settings = Output(json), Settings()
     skip_unused_imports()
     since = time.monotonic()
-    findings = list(examine(settings, application, role))
+    findings = list(examine(settings, application, role, load_all(definitions or [])))
     wrong = sum(one.state == "wrong" for one in findings)
     took = f"in {time.monotonic() - since:.1f} s"
     summary: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
@@ -54,10 +62,12 @@ def doctor(
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def examine(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
+def examine(
+    settings: Settings, application: str | None = None, role: str | None = None, definitions: Sequence[Definition] = ()
+) -> Iterator[Finding]:
     """Run every check that the settings require, one check after another, and yield the findings."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
-    from tailrace.doctor import lake_checks, machine_checks
+    from tailrace.doctor import lake_checks, machine_checks, upgrade_checks
     from tailrace.doctor.findings import Finding, run_check
 
     yield from machine_checks.check_installation(settings, elsewhere=application is not None)
@@ -69,7 +79,7 @@ def examine(settings: Settings, application: str | None = None, role: str | None
     barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & first
     if barred:
         why = f"something has to be right first: {', '.join(sorted(barred))}"
-        yield from (Finding(name, "not looked at", why) for name in ("catalog", "commits", "times"))
+        yield from (Finding(name, "not looked at", why) for name in ("catalog", "commits", *_OF_TABLES))
     else:
         catalog = run_check("catalog", lambda: lake_checks.check_catalog(settings))
         yield catalog
@@ -77,10 +87,18 @@ def examine(settings: Settings, application: str | None = None, role: str | None
             sweep = Aws(settings).sweep if settings.on_s3 else lake_checks.remove_folder
             advice = "let who runs this make, change and drop tables there"
             yield run_check("commits", lambda: lake_checks.check_swap(settings, sweep), advice)
-            yield run_check("times", lambda: lake_checks.check_times(settings))
+            formats = run_check("formats", lambda: upgrade_checks.check_formats(settings))
+            yield formats
+            if formats.state == "wrong":
+                why = "this version cannot read all tables"
+                yield from (Finding(name, "not looked at", why) for name in _OF_TABLES if name != "formats")
+            else:
+                yield run_check("times", lambda: lake_checks.check_times(settings))
+                yield run_check("checkpoints", lambda: upgrade_checks.check_checkpoints(settings))
+                yield run_check("definitions", lambda: upgrade_checks.check_definitions(settings, definitions))
         else:
             why = "they are tried in a catalog that is there"
-            yield from (Finding(name, "not looked at", why) for name in ("commits", "times"))
+            yield from (Finding(name, "not looked at", why) for name in ("commits", *_OF_TABLES))
     yield run_check("kafka", lambda: machine_checks.check_brokers(settings))
     yield run_check("schema registry", lambda: machine_checks.check_schema_registry(settings))
 
