@@ -169,7 +169,12 @@ def test_the_dags_of_the_page_on_airflow_are_dags() -> None:
     names = {name: f"hourly_departures.{name}" for name in ("stream", "backfill", "repair")}
     names["maintenance"] = "hourly_departures.maintain"
     assert made[0] == names
-    assert made[-1] == names | {"bills": "bills", "marts": "dbt.build", "searched": "searched.stream"}
+    assert made[-1] == names | {
+        "bills": "bills",
+        "export": "export",
+        "marts": "dbt.build",
+        "searched": "searched.stream",
+    }
     assert type(scope["cluster"]()).__name__ == "Submit"
     assert str(scope["in_venv"]().python) == "/opt/tailrace"
     assert scope["serverless"]().application.under("jobs") == "s3://my-bucket/tailrace/jobs"

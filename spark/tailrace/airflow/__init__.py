@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         repair_dag,
         stream_dag,
     )
+    from tailrace.airflow.tasks import asset_of, days_asset_of
 else:
     # Airflow imports this package for the provider while it reads its configuration, and cannot be imported itself yet.
     __getattr__ = lazy_names(
@@ -29,7 +30,9 @@ else:
             "SourceOptions": "tailrace.airflow.factory",
             "StreamOptions": "tailrace.airflow.factory",
             "TaskArgs": "tailrace.airflow.dag_args",
+            "asset_of": "tailrace.airflow.tasks",
             "backfill_dag": "tailrace.airflow.factory",
+            "days_asset_of": "tailrace.airflow.tasks",
             "dbt_dag": "tailrace.airflow.factory",
             "maintenance_dag": "tailrace.airflow.factory",
             "repair_dag": "tailrace.airflow.factory",
@@ -43,7 +46,9 @@ __all__ = [
     "SourceOptions",
     "StreamOptions",
     "TaskArgs",
+    "asset_of",
     "backfill_dag",
+    "days_asset_of",
     "dbt_dag",
     "maintenance_dag",
     "repair_dag",

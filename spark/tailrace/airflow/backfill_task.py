@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import AssetAlias
 
 from tailrace.airflow.form import BackfillRequest
 from tailrace.airflow.ranges import Extent, Interval, choose_range, cut_range
-from tailrace.airflow.tasks import RunnerOperator, asset_of
+from tailrace.airflow.tasks import HAS_PARTITION_KEYS, RunnerOperator, asset_of, days_asset_of
 from tailrace.airflow.timetable import ByHand
 from tailrace.airflow.web.report import COUNTED
 from tailrace.model.base.time import instant, text
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
 from tailrace.runners.jobs import BackfillJob, JobOutcome, RunnerError
 
@@ -26,16 +27,19 @@ if TYPE_CHECKING:
 class RangesOperator(RunnerOperator):
     """Backfills ranges of a definition. `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    If the backfill changed any answers, the task emits an event of the Airflow asset that represents the answers.
+    If the backfill changed any answers of a stage, the task emits an event of the Airflow asset that represents these
+    answers. The event has the days of the changed answers in `timezone`. Where Airflow has partition keys, each day is
+    also an event of the asset `days_asset_of` of the stage, with the day as its key.
     """
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, definition: str, pipeline: Ranged, **more: Any) -> None:
-        self.asset = asset_of(pipeline.name)
+    def __init__(self, *, definition: str, pipeline: Ranged, timezone: str = "UTC", **more: Any) -> None:
         self.alias = AssetAlias(f"{pipeline.name} backfilled")
-        super().__init__(subject=pipeline.name, outlets=[self.alias], **more)
-        self.definition, self.pipeline = definition, pipeline
+        stages = [one.name for one in chain(pipeline) if one.recomputable]
+        days = [days_asset_of(name) for name in stages] if HAS_PARTITION_KEYS else []
+        super().__init__(subject=pipeline.name, outlets=[self.alias, *days], **more)
+        self.definition, self.pipeline, self.timezone = definition, pipeline, timezone
 
     @abstractmethod
     def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
@@ -50,9 +54,41 @@ class RangesOperator(RunnerOperator):
                 running = [pool.submit(runner.backfill, job, self.log_progress) for job in jobs]
                 outcomes = [outcome for future in running for outcome in future.result()]
             report |= summarize(outcomes, dry_run=dry_run) | ({} if dry_run else self._report_behind())
-        if not dry_run and (report["changed"] or report["retracted"]):
-            extra = {"range": report["range"], "runs": report["runs"]}
-            context["outlet_events"][self.alias].add(self.asset, extra=extra)
+            changes = [] if dry_run else [*self._changes(outcomes, context)]
+        # Airflow emits an event of each asset among the outlets, so the assets of days without changes are left out.
+        self.outlets = [self.alias]
+        for stage, runs, days in changes:
+            context["outlet_events"][self.alias].add(
+                asset_of(stage), extra={"range": report["range"], "runs": [*runs], "days": [*days]}
+            )
+            if HAS_PARTITION_KEYS and days:
+                by_day = days_asset_of(stage)
+                self.outlets.append(by_day)
+                context["outlet_events"][by_day].extra = {"runs": [*runs]}
+                context["outlet_events"][by_day].add_partitions(days)
+
+    def _changes(self, outcomes: Sequence[JobOutcome], context: Context) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Yield the name of each stage whose answers have changed, with the runs and the days of the changes."""
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.commit.runs_table import committed_backfills
+        from tailrace.lake.corrections.changed_days import changed_days
+        from tailrace.settings import Settings
+
+        lake, stages = Lake(Settings()), {one.name: one for one in chain(self.pipeline)}
+        since = context["dag_run"].start_date if context["ti"].try_number > 1 else None
+        for name in dict.fromkeys(one.pipeline for one in outcomes):
+            runs = {
+                one.run: one.generation for one in outcomes if one.pipeline == name and (one.changed or one.retracted)
+            }
+            # An attempt that failed has told nothing, and may have changed answers, which this attempt finds equal.
+            earlier = committed_backfills(lake, name) if since is not None else []
+            for run in earlier:
+                if since and run.at and run.at >= since and (run.changed or run.retracted):
+                    runs[run.run] = run.generation
+            if runs:
+                generations = sorted(generation for generation in runs.values() if generation is not None)
+                days = changed_days(lake, cast("Ranged", stages[name]), generations, self.timezone)
+                yield name, [run for run in runs if run is not None], days
 
     def _make_jobs(self, context: Context, report: dict[str, Any]) -> list[BackfillJob]:
         from tailrace.lake.catalog.lake import Lake
@@ -86,8 +122,8 @@ class BackfillOperator(RangesOperator):
     """
 
     def __init__(self, *, cron: str, timezone: str, **more: Any) -> None:
-        super().__init__(**more)
-        self.cron, self.timezone = cron, timezone
+        super().__init__(timezone=timezone, **more)
+        self.cron = cron
 
     def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
         asked = BackfillRequest.of(context["params"])

@@ -71,6 +71,7 @@ def repair_dag(
     definition: str | Path,
     *,
     cron: str | None = None,
+    timezone: str = "UTC",
     runner: Callable[[], Runner] = local,
     retries: int = 2,
     dag_args: DagArgs | None = None,
@@ -78,7 +79,8 @@ def repair_dag(
     """Create the DAG that proposes backfills for late records, and runs the backfills once a person has approved.
 
     `cron` is the schedule on which the DAG searches for late records. If `cron` is None, the DAG runs only when a user
-    triggers it. Only one run at a time waits for a decision.
+    triggers it. Only one run at a time waits for a decision. `timezone` is that of the days that
+    the events of the DAG's asset name.
     """
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
@@ -96,7 +98,11 @@ def repair_dag(
             subject=f"Take in the late records of {pipeline.name}?",
             body=f"{{{{ ti.xcom_pull(task_ids='{PROPOSE}', key='{TABLE}') }}}}",
         )
-        propose >> approve >> RepairOperator(task_id=REPAIR, definition=place, pipeline=pipeline, runner=runner)
+        (
+            propose
+            >> approve
+            >> RepairOperator(task_id=REPAIR, definition=place, pipeline=pipeline, timezone=timezone, runner=runner)
+        )
     return dag
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import airflow.sdk
 from airflow.sdk import Asset, BaseOperator
 
 from tailrace.airflow.airflow_names import AirflowException, AirflowFailException
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 def asset_of(name: str) -> Asset:
     """Return the asset of a pipeline's answers. A task that changes the answers emits an event of this asset."""
     return Asset(name=name, uri=f"tailrace://pipelines/{name}")
+
+
+def days_asset_of(name: str) -> Asset:
+    """Return the asset of the days of a pipeline's answers, whose events have partition keys such as `2013-03-08`.
+
+    A backfill that changes the answers of several days emits an event for each day. This takes Airflow 3.3.
+    """
+    return Asset(name=f"{name} days", uri=f"tailrace://pipelines/{name}/days")
+
+
+HAS_PARTITION_KEYS = "PartitionedAtRuntime" in airflow.sdk.__all__
+"""Whether a task can give the events of an asset partition keys."""
 
 
 def explain(error: Exception, settings: Settings | None = None) -> Exception:
