@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["FreshnessSensor", "WatermarkSensor"]
 
 
-class _WaitSensor(BaseSensorOperator):
+class WaitSensor(BaseSensorOperator):
     """Waits for the watermark of the definition or log that is named `of`.
 
     `conn_id` is the id of the connection that names the lake; without it, the settings of the environment name the
@@ -71,7 +71,7 @@ class _WaitSensor(BaseSensorOperator):
         self.log.info("%s", event["said"])
 
 
-class WatermarkSensor(_WaitSensor):
+class WatermarkSensor(WaitSensor):
     """Waits until the watermark of a definition or log has reached an instant.
 
     `of` is the name of the definition or log, as in `tailrace status`. `until` is a `datetime` with a time zone, or a
@@ -94,7 +94,7 @@ class WatermarkSensor(_WaitSensor):
             raise RunnerError(f"until = {self.until!r} is no instant ({error})", again=False) from None
 
 
-class FreshnessSensor(_WaitSensor):
+class FreshnessSensor(WaitSensor):
     """Waits until the answers of a definition, or the records of a log, are complete up to `within` before now.
 
     `of` is the name of the definition or log, as in `tailrace status`. The task fails if the watermark is more than a

@@ -48,7 +48,7 @@ def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterat
         yield run_check("java", lambda: _java(settings))
         yield run_check("jars", lambda: _jars(settings))
     for name in PACKAGES:
-        yield run_check(name, partial(_package, name))
+        yield run_check(name, partial(check_package, name))
 
 
 def check_brokers(settings: Settings) -> str:
@@ -148,7 +148,11 @@ def _requirements() -> list[tuple[Requirement, str | None]]:
     return [(requirement, None if extra is None else extra[1]) for requirement, extra in named]
 
 
-def _package(name: str) -> str:
+def check_package(name: str) -> str:
+    """Check that a package has a version that Tailrace allows, and return a text with the version.
+
+    Raises `UnseenError` if the package is of an extra that is not installed.
+    """
     asked = [one for one in _requirements() if one[0].name.lower() == name]
     try:
         present = version(name)
@@ -158,6 +162,8 @@ def _package(name: str) -> str:
             raise fault("missing-package", package=name) from None
         raise UnseenError("not installed", f"{extras()[extra].command}, where it is needed") from None
     wanted = next((requirement.specifier for requirement, _ in asked if requirement.specifier), None)
+    if wanted is None and asked:
+        return present
     if wanted is None:
         raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
     if present not in wanted:

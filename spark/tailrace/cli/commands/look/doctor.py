@@ -52,9 +52,17 @@ def doctor(
     skip_unused_imports()
     since = time.monotonic()
     findings = list(examine(settings, application, role, load_all(definitions or [])))
+    report_findings(output, findings, since, lake=str(settings.warehouse))
+
+
+def report_findings(output: Output, findings: Sequence[Finding], since: float, **facts: str) -> None:
+    """Print the findings, and end the command with exit status 1 if there is a fault.
+
+    `since` is the monotonic time at which the checks began. `facts` are further fields of the report in JSON.
+    """
     wrong = sum(one.state == "wrong" for one in findings)
     took = f"in {time.monotonic() - since:.1f} s"
-    summary: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
+    summary: dict[str, Any] = {"version": tailrace.__version__, **facts, "wrong": wrong}
     summary["checks"] = [asdict(one) for one in findings]
     total = f"{quantity(len(findings), 'check')}, {wrong or 'nothing'} wrong, {took}"
     output.report(summary, [table("check", "state", "found", rows=_rows(findings)), "", total])
@@ -66,11 +74,23 @@ def examine(
     settings: Settings, application: str | None = None, role: str | None = None, definitions: Sequence[Definition] = ()
 ) -> Iterator[Finding]:
     """Run every check that the settings require, one check after another, and yield the findings."""
-    from tailrace.aws.account_checks import Aws, findings, needs_aws
-    from tailrace.doctor import lake_checks, machine_checks, upgrade_checks
-    from tailrace.doctor.findings import Finding, run_check
+    from tailrace.doctor import machine_checks
+    from tailrace.doctor.findings import run_check
 
     yield from machine_checks.check_installation(settings, elsewhere=application is not None)
+    yield from examine_lake(settings, application, role, definitions)
+    yield run_check("kafka", lambda: machine_checks.check_brokers(settings))
+    yield run_check("schema registry", lambda: machine_checks.check_schema_registry(settings))
+
+
+def examine_lake(
+    settings: Settings, application: str | None = None, role: str | None = None, definitions: Sequence[Definition] = ()
+) -> Iterator[Finding]:
+    """Check the warehouse and the catalog, and what of AWS they need, and yield the findings."""
+    from tailrace.aws.account_checks import Aws, findings, needs_aws
+    from tailrace.doctor import lake_checks, upgrade_checks
+    from tailrace.doctor.findings import Finding, run_check
+
     asked = list(findings(settings, application, role))
     yield from asked
     place = [] if settings.on_s3 else [run_check("warehouse", lambda: lake_checks.check_folder(settings))]
@@ -99,8 +119,6 @@ def examine(
         else:
             why = "they are tried in a catalog that is there"
             yield from (Finding(name, "not looked at", why) for name in ("commits", *_OF_TABLES))
-    yield run_check("kafka", lambda: machine_checks.check_brokers(settings))
-    yield run_check("schema registry", lambda: machine_checks.check_schema_registry(settings))
 
 
 def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str | Text, ...]]:
