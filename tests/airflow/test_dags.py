@@ -271,6 +271,18 @@ def test_a_source_that_nobody_names_or_nobody_reads_is_refused_as_the_dag_is_par
     assert not refused.value.again
 
 
+def test_an_operator_of_a_dag_of_ones_own_refuses_such_a_job_too() -> None:
+    from tailrace.airflow.operators import StreamOperator
+    from tailrace.runners import StreamJob
+
+    with pytest.raises(
+        RunnerError, match="the definitions read 2 logs, clicks, searches, and topic t is given for none"
+    ):
+        StreamOperator(task_id="stream", subject="ads", job=StreamJob.of(definitions=(str(JOINED),), topic="t"))
+    job = StreamJob.of(definitions=(str(FLIGHTS),), topic="t")
+    assert StreamOperator(task_id="stream", subject="flights", job=job).job == job
+
+
 def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:
     from tailrace.airflow.dbt_task import read_results
 

@@ -15,7 +15,7 @@ pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH
 
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from tailrace.airflow import asset_of, backfill_dag, days_asset_of, repair_dag
+from tailrace.airflow import asset_of, backfill_dag, backfill_task, days_asset_of, repair_dag
 from tailrace.airflow.backfill_task import RangesOperator
 from tailrace.airflow.tasks import HAS_PARTITION_KEYS
 from tailrace.lake.commit.runs_table import Runs
@@ -90,6 +90,10 @@ def test_a_backfill_tells_the_days_of_each_stage_that_it_has_changed(
     plain, _ = told(task, whole, began)
     assert plain["hourly"]["days"] == told_days, "the attempts before, which failed, told nothing of what they changed"
     assert told(task, whole, datetime.now(UTC)) == ({}, {})
+    monkeypatch.setattr(backfill_task, "HAS_PARTITION_KEYS", False)
+    before = backfill_of(definition)
+    assert before.outlets == [before.alias], "before Airflow 3.3, a task cannot name partition keys"
+    assert told(before, whole, began) == (plain, {})
 
     runs = [run.generation for run in Runs(lake.tables, hourly).all() if run.kind == "backfill"]
     assert changed_days(lake.tables, hourly, runs, "UTC") == told_days

@@ -183,14 +183,14 @@ def stream_dag(
     if (folder := options.get("folder")) is not None:
         options["folder"] = _folder(folder)
     values = {**options, **({"sources": _sources(given)} if (given := options.get("sources")) is not None else {})}
-    job = StreamJob.of(definitions=places, **values).check(loaded)
+    job = StreamJob.of(definitions=places, **values)
     name = "-".join(one.name for one in loaded) if name is None else name
     with _dag(
         name, "stream", f"Keep the stream of {' and '.join(one.name for one in loaded)} running, and report when it "
         "falls behind",
         schedule=cron, params=stream_form(), doc_md=_page("stream", name=name), dag_args=dag_args,
     ) as dag:  # fmt: skip
-        stream = StreamOperator(task_id=STREAM, job=job, subject=name, runner=runner)
+        stream = StreamOperator(task_id=STREAM, job=job, definitions=loaded, subject=name, runner=runner)
         stream >> WatermarkOperator(
             task_id=WATERMARK, definitions=loaded, subject=name, behind=behind, trigger_rule="none_skipped"
         )

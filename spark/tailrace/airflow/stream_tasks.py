@@ -17,6 +17,7 @@ from tailrace.airflow.tasks import ReportingOperator, RunnerOperator, asset_of
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
 from tailrace.model.definition.definition import Definition
+from tailrace.plan.loader import load_all
 from tailrace.runners.jobs import RunnerError, StreamJob, StreamState
 
 if TYPE_CHECKING:
@@ -46,13 +47,16 @@ class StreamOperator(RunnerOperator):
     A manual run of the DAG may stop the stream, which then stays stopped until a manual run restarts it. A restart does
     not help if the arguments are wrong, or if another stream has the lease (the right to write the tables). If the
     stream ended for such a reason, the task fails once. The next run of the DAG starts the stream again.
+
+    `definitions` are the definitions of the job, if they are loaded already. Raises `RunnerError` if one of their logs
+    has no source in the job, or if a source has no log.
     """
 
     ui_color = "#dcefee"
 
-    def __init__(self, *, job: StreamJob, **more: Any) -> None:
+    def __init__(self, *, job: StreamJob, definitions: Sequence[Definition] | None = None, **more: Any) -> None:
         super().__init__(**more)
-        self.job = job
+        self.job = job.check(load_all(job.definitions) if definitions is None else definitions)
 
     def execute(self, context: Context) -> None:
         action: Any = context["params"].get("stream", "keep")
