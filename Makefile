@@ -139,7 +139,7 @@ $(JARS): $(PINNED) | .venv/.for-demo
 
 # It takes a minute and saves each start of Spark some seconds, so it is made where Spark is started often.
 $(ARCHIVE): $(JARS)
-	@$(BIN)/python -m tailrace.operate.class_archive
+	@$(BIN)/tailrace setup --archive
 	@touch $@
 
 $(TEST_JARS): $(PINNED) | $(INSTALLED)

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cli.commands.change.setup import setup
+from tailrace.cli.terminal.usage import UsageError
 from tailrace.engines.spark.class_archive import Archive, archive_of
 from tailrace.engines.spark.session import process_conf
+from tailrace.operate import class_archive
 from tailrace.settings import Settings
-from tailrace.toolchain import class_path, require_java
+from tailrace.toolchain import ToolchainError, class_path, require_java
 
 STARTS = """
 from tailrace.settings import Settings
@@ -66,3 +69,20 @@ def test_a_process_starts_without_a_word_with_an_archive_that_is_none(folder: Pa
     assert str(found_in(folder).file) in given
     assert total == "55"
     assert "rchive" not in done.stderr
+
+
+def test_setup_goes_on_without_an_archive_that_cannot_be_made(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(settings: Settings) -> Archive:
+        raise ToolchainError("there is no room for it")
+
+    monkeypatch.setattr(class_archive, "make_archive", fails)
+    monkeypatch.setenv("TAILRACE_JARS", str(settings.jars))
+    setup()
+    assert "archive" not in capsys.readouterr().out
+    setup(archive=True)
+    said = "no archive of Spark's classes was made, starts take longer: there is no room for it"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+    with pytest.raises(UsageError, match="--check only looks, and --archive makes a file"):
+        setup(archive=True, check=True)

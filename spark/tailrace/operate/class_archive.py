@@ -1,6 +1,7 @@
-"""Build the archive of Spark's classes, so that Spark starts faster: `python -m tailrace.operate.class_archive`.
+"""Build the archive of Spark's classes, so that Spark starts faster: `tailrace setup --archive`.
 
-The program runs a small stream, and then Java archives all classes that were loaded (`engines.spark.class_archive`).
+A process of its own, to which this module is the program, runs a small stream, and then Java archives all classes that
+were loaded (`engines.spark.class_archive`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -103,27 +103,21 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
         stream.close()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Create the archive in another process.
+def describe_archive(settings: Settings) -> str:
+    """Create the archive if it is missing, and return a sentence on it.
 
-    The other process calls this function with a folder as the argument. The function then creates the archive in that
-    folder, without starting a further process. Returns exit status 0 even if no archive was created, because Spark can
-    start without an archive.
+    No error is raised if the archive cannot be created, because Spark can start without an archive.
     """
-    if arguments:
-        _train(Path(arguments[0]))
-        return 0
     started = time.perf_counter()
     try:
-        archive = make_archive(Settings())
+        archive = make_archive(settings)
     except (TailraceError, OSError, subprocess.TimeoutExpired) as error:
-        print(f"no archive of Spark's classes was made, starts take longer: {error}", file=sys.stderr)
-        return 0
-    if archive.file.is_file():
-        size = archive.file.stat().st_size // 2**20
-        print(f"Spark's classes in {archive.file}, {size} MB, after {time.perf_counter() - started:.0f} s")
-    return 0
+        return f"no archive of Spark's classes was made, starts take longer: {error}"
+    if not archive.file.is_file():
+        return "no archive of Spark's classes was made, because this Java makes none: starts take longer"
+    size = archive.file.stat().st_size // 2**20
+    return f"Spark's classes are in {archive.file}, {size} MB, after {time.perf_counter() - started:.0f} s"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _train(Path(sys.argv[1]))
