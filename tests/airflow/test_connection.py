@@ -247,3 +247,21 @@ def test_the_form_of_the_connection_has_the_fields_in_an_airflow_that_asks_the_h
     monkeypatch.setitem(sys.modules, "wtforms", made)
     assert TailraceHook.get_connection_form_widgets() == FIELDS
     assert TailraceHook.get_ui_field_behaviour()["relabeling"]["password"] == "Secret"
+
+
+def test_every_task_of_a_dag_takes_the_connection_that_its_factory_is_given() -> None:
+    from tailrace.airflow import backfill_dag, dbt_dag, maintenance_dag, repair_dag, stream_dag
+    from tailrace.airflow.tasks import ReportingOperator
+
+    definition = ROOT / "pipelines" / "flights.py"
+    dags = [
+        backfill_dag(definition, conn_id="shop_lake"),
+        repair_dag(definition, conn_id="shop_lake"),
+        maintenance_dag(definition, conn_id="shop_lake"),
+        stream_dag(definition, folder="/landing", conn_id="shop_lake"),
+        dbt_dag(ROOT / "dbt", reads=["p"], conn_id="shop_lake"),
+    ]
+    tasks = [task for dag in dags for task in dag.tasks if isinstance(task, ReportingOperator)]
+    assert [task.conn_id for task in tasks] == ["shop_lake"] * 7
+    assert [getattr(task, "conn_id", None) for task in backfill_dag(definition).tasks] == [None]
+    assert {task.retries for task in dags[0].tasks} == {2}, "and what they have by default, they keep"

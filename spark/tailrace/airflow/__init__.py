@@ -1,7 +1,8 @@
 """Create Airflow DAGs from definitions. The files in `dags/` only call the factory functions of this package.
 
 Parsing a DAG loads its definition, which needs only the standard library; the engine, the tables and Spark are imported
-only when a task runs.
+only when a task runs. Each factory takes `conn_id`, the id of the Airflow connection that names the lake; without it,
+the settings of the environment name the lake.
 """
 
 from typing import TYPE_CHECKING

@@ -43,6 +43,7 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
     dag_args: DagArgs | None = None,
+    conn_id: str | None = None,
 ) -> DAG:
     """Create the DAG that recomputes ranges of a pipeline or map at a user's request.
 
@@ -59,7 +60,7 @@ def backfill_dag(
         pipeline.name, "backfill", f"Recompute a range of {pipeline.name} from its log, and merge the differences",
         schedule=ByHand(cron, timezone), is_paused_upon_creation=False, max_active_runs=MOST_RUNS,
         max_active_tasks=MOST_RUNS, params=form(), doc_md=_page(text, name=pipeline.name, log=log), retries=retries,
-        dag_args=dag_args,
+        dag_args=dag_args, conn_id=conn_id,
     ) as dag:  # fmt: skip
         BackfillOperator(
             task_id="backfill", definition=place, pipeline=pipeline, cron=cron, timezone=timezone, runner=runner
@@ -75,6 +76,7 @@ def repair_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
     dag_args: DagArgs | None = None,
+    conn_id: str | None = None,
 ) -> DAG:
     """Create the DAG that proposes backfills for late records, and runs the backfills once a person has approved.
 
@@ -90,7 +92,7 @@ def repair_dag(
         pipeline.name, "repair", f"Take in the late records of {pipeline.name}, once a person has approved",
         schedule=cron, is_paused_upon_creation=cron is not None, doc_md=_page("repair", name=pipeline.name),
         retries=retries,
-        dag_args=dag_args,
+        dag_args=dag_args, conn_id=conn_id,
     ) as dag:  # fmt: skip
         propose = ProposeOperator(task_id=PROPOSE, pipeline=pipeline)
         approve = ApprovalOperator(
@@ -113,6 +115,7 @@ def maintenance_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
     dag_args: DagArgs | None = None,
+    conn_id: str | None = None,
 ) -> DAG:
     """Create the DAG that maintains a definition's tables. Streams and backfills may run at the same time.
 
@@ -127,6 +130,7 @@ def maintenance_dag(
         schedule=cron,
         retries=retries,
         dag_args=dag_args,
+        conn_id=conn_id,
     ) as dag:
         MaintainOperator(task_id="maintain", definition=place, subject=name, runner=runner)
     return dag
@@ -164,6 +168,7 @@ def stream_dag(
     cron: str | None = "*/5 * * * *",
     runner: Callable[[], Runner] = local,
     dag_args: DagArgs | None = None,
+    conn_id: str | None = None,
     **options: Unpack[StreamOptions],
 ) -> DAG:
     """Create the DAG that starts a stream if it is not running, and that fails if the stream falls behind.
@@ -188,7 +193,7 @@ def stream_dag(
     with _dag(
         name, "stream", f"Keep the stream of {' and '.join(one.name for one in loaded)} running, and report when it "
         "falls behind",
-        schedule=cron, params=stream_form(), doc_md=_page("stream", name=name), dag_args=dag_args,
+        schedule=cron, params=stream_form(), doc_md=_page("stream", name=name), dag_args=dag_args, conn_id=conn_id,
     ) as dag:  # fmt: skip
         stream = StreamOperator(task_id=STREAM, job=job, definitions=loaded, subject=name, runner=runner)
         stream >> WatermarkOperator(
@@ -234,6 +239,7 @@ def dbt_dag(
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
     dag_args: DagArgs | None = None,
+    conn_id: str | None = None,
 ) -> DAG:
     """Create the DAG that builds a dbt project, both on the schedule `sweep` and after a change of a table in `reads`.
 
@@ -247,24 +253,33 @@ def dbt_dag(
     with _dag(
         where.name, "build", f"Build the dbt project {where.name} from the tables that it reads",
         schedule=schedule, tags=["tailrace", "dbt"], retries=retries,
-        dag_args=dag_args,
+        dag_args=dag_args, conn_id=conn_id,
     ) as dag:  # fmt: skip
         DbtOperator(task_id="build", project=where, arguments=arguments)
     return dag
 
 
 def _dag(
-    name: str, task: str, description: str, *, dag_args: DagArgs | None, retries: int | None = None, **more: Any
+    name: str,
+    task: str,
+    description: str,
+    *,
+    dag_args: DagArgs | None,
+    conn_id: str | None,
+    retries: int | None = None,
+    **more: Any,
 ) -> DAG:
     """Create a DAG with at most one active run, unless `more` says otherwise, and with the arguments of the user.
 
-    If `retries` is given, a failed task is tried again after a delay.
+    If `retries` is given, a failed task is tried again after a delay. `conn_id` is the connection that names the lake.
     """
     usual: dict[str, Any] = {
         "description": description, "catchup": False, "max_active_runs": 1, "tags": ["tailrace", task, name], **more
     }  # fmt: skip
     if retries is not None:
         usual["default_args"] = {"retries": retries, "retry_delay": timedelta(seconds=30)}
+    if conn_id is not None:
+        usual["default_args"] = usual.get("default_args", {}) | {"conn_id": conn_id}
     several, dag_id = usual["max_active_runs"] > 1, f"{name}.{task}"
     return DAG(dag_id, **dag_arguments(dag_id, usual, dag_args, runs_at_once=several))
 
