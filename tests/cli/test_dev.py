@@ -22,34 +22,28 @@ TAILRACE = Path(sys.executable).with_name("tailrace")
 PATIENCE = 120.0
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @pytest.mark.system
 def test_a_definition_is_streamed_and_shown_and_a_change_begins_anew(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     env |= {"COLUMNS": "200", f"{PREFIX}JARS": str(Settings().jars)}
     subprocess.run([TAILRACE, "init", "web-shop"], cwd=tmp_path, env=env, check=True, capture_output=True)
-    project, port = tmp_path / "web-shop", free_port()
+    project = tmp_path / "web-shop"
     file, said = project / "pipelines" / "web_shop.py", tmp_path / "said"
-    words = ["dev", "--port", str(port)]
 
     def shown(wanted: str) -> Callable[[], bool | None]:
         def page() -> bool | None:
             try:
-                with urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                (address,) = {*re.findall(r"http://127.0.0.1:\d+/", said.read_text())}
+                with urlopen(address, timeout=10) as answer:
                     text = re.sub(r"<[^>]*>|\s+", " ", answer.read().decode())
-            except (URLError, ConnectionError, TimeoutError):
+            except (ValueError, URLError, ConnectionError, TimeoutError):
                 return None
             return re.search(wanted, text) is not None or None
 
         return page
 
-    with said.open("wb") as out:
+    with said.open("wb") as out, socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["dev", "--port", str(taken.getsockname()[1])]
         process = subprocess.Popen([TAILRACE, *words], cwd=project, env=env, stdout=out, stderr=out)
         try:
             assert wait_for(shown("web_shop_by_hour.*400 records"), PATIENCE, 0.5), said.read_text()

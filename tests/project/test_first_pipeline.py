@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -224,10 +223,7 @@ def test_a_newcomer_goes_from_a_wheel_and_a_folder_to_answers_backfills_by_a_cli
 
 
 def the_first_answers_are_in_the_browser(newcomer: Newcomer, page: Any, answers: Answers) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    with newcomer.runs("tailrace", "dev", "--port", str(port)) as said:
+    with newcomer.runs("tailrace", "dev") as said:
         with newcomer.step("tailrace dev, until the first answers"):
             until(lambda: "the lake is shown at" in said.read_text(), told=said.read_text)
             (address,) = re.findall(r"http://\S+/", said.read_text())
@@ -248,7 +244,7 @@ def the_first_answers_are_in_the_browser(newcomer: Newcomer, page: Any, answers:
 
 
 def a_day_is_backfilled_by_a_click(operator: Newcomer, page: Any) -> None:
-    with operator.runs("tailrace", "airflow", "--port", "0") as said:
+    with operator.runs("tailrace", "airflow") as said:
         with operator.step("tailrace airflow, until it is healthy"):
             until(lambda: "Ctrl-C stops it" in said.read_text(), told=said.read_text)
         (address,) = re.findall(r"Airflow is at (http://\S+),", said.read_text())

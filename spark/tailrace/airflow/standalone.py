@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,7 +30,7 @@ from tailrace.airflow import sqlite_turns
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
-from tailrace.runners.processes import signal_group
+from tailrace.runners.processes import free_port, signal_group
 from tailrace.settings import PREFIX, Place
 
 SERVERS = {
@@ -76,7 +75,7 @@ class Standalone:
         self.folder, self.dags = self.folder.resolve(), self.dags.resolve()
         if isinstance(self.warehouse, Path):
             self.warehouse = self.warehouse.resolve()
-        self.port = _free(self.port)
+        self.port = free_port(self.port)
 
     @property
     def url(self) -> str:
@@ -198,18 +197,6 @@ class Standalone:
 def _airflow() -> str:
     """Return the path of this installation's `airflow` command."""
     return str(Path(sys.executable).with_name("airflow"))
-
-
-def _free(port: int) -> int:
-    """Return the port if it is free; otherwise return another port that is free."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return _free(0)
-        free: int = probe.getsockname()[1]
-        return free
 
 
 def run_airflow(folder: Path, dags: Path, warehouse: Place, port: int) -> bool:

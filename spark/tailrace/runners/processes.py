@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -92,6 +93,18 @@ def interrupt_group(process: subprocess.Popen[Any]) -> None:
     kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
     kill.daemon = True
     kill.start()
+
+
+def free_port(port: int) -> int:
+    """Return the port of this machine if it is free; otherwise return another port that is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return free_port(0)
+        free: int = probe.getsockname()[1]
+        return free
 
 
 def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05) -> T | None:

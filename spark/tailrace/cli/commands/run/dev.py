@@ -24,7 +24,7 @@ from tailrace.cli.runtime.interruption import Stop
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.plan.loader import load_all
-from tailrace.runners.processes import find_error, signal_group
+from tailrace.runners.processes import find_error, free_port, signal_group
 from tailrace.settings import PREFIX, Settings, project_folder
 
 
@@ -59,7 +59,8 @@ def dev(
     if bootstrap is not None:
         sources += ["--bootstrap", bootstrap]
     with Stop() as stop, _only_one(SCRATCH):
-        work = _Workbench(definitions, sources, port, output)
+        # The page keeps its address when it begins anew.
+        work = _Workbench(definitions, sources, free_port(port), output)
         try:
             work.begin()
             while not stop:
