@@ -137,3 +137,20 @@ def test_what_cannot_be_meant_is_refused(lake: Lake, definition: str) -> None:
         result = CliRunner().invoke(app, ["watermark", definition, *args])
         assert result.exit_code == 2
         assert message in result.output.replace("\n", " ")
+
+
+def test_status_and_plan_say_where_a_log_began_in_its_topics(lake: Lake, settings: Settings, definition: str) -> None:
+    small_lake.make(settings)
+    began = {"start": "latest", "offsets": {"rides": {str(part): 17 + part for part in range(9)}}}
+    append(lake, RIDES.name, [], {"epoch": "2", "began": json.dumps(began)})
+    places = "rides-0 at 17, rides-1 at 18"
+    shown = " ".join(run("status", definition).split())
+    assert f"began at latest: {places}" in shown
+    assert "rides-7 at 24 and 1 more; messages before are in no result" in shown
+    (log,) = json.loads(run("status", definition, "--json"))["logs"]
+    assert log["began"].startswith(f"latest: {places}")
+    change = "from dataclasses import replace\nHOURLY = replace(HOURLY, how=DISCARDING)\n"
+    Path(definition).write_text(f"from tailrace import DISCARDING\n{small_lake.DEFINITION}{change}")
+    assert f"not the messages before the start of log rides, latest: {places}" in " ".join(
+        run("plan", definition).split()
+    )

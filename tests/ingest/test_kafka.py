@@ -21,7 +21,7 @@ from tailrace.cli.terminal.backlog import TopicBacklog
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.sources import Files, Kafka, Source, SourceError, Start
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import progress_of
+from tailrace.lake.commit.epoch_properties import BEGAN, progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.pipeline import Pipeline
@@ -330,12 +330,15 @@ def test_X2_a_new_log_begins_where_its_start_says_though_it_dies_before_its_firs
     start = Start.of("latest")
     # It begins, and dies before an epoch: what comes now is after its start, whenever it is read.
     Stream(topic.spark, topic.lake, [HOURLY], replace(Kafka(topic.name, topic.broker.bootstrap), start=start)).close()
+    began = json.loads(topic.lake.head(FLIGHTS.name).properties[BEGAN])
+    assert (began["start"], sum(began["offsets"][topic.name].values())) == ("latest", 30)
     topic.produce(messages(after))
     topic.broker.grow(topic.name, PARTITIONS + 1)
     topic.produce([(PARTITIONS, value) for _, value in messages(flights(10, seed=22))])
     for later in (start, None, Start.of("2031-01-01T00:00:00Z")):
         topic.drain(per_epoch=40, start=later)
         assert topic.answers() == batch([*after, *flights(10, seed=22)])
+    assert json.loads(topic.lake.head(FLIGHTS.name).properties[BEGAN]) == began
     assert audit(topic.lake, HOURLY).ok
     assert topic.drain() == []
 

@@ -18,6 +18,7 @@ from pyiceberg.types import LongType, TimestamptzType
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.stored_meaning import MEANING, former_definition, holds, stored_meaning, why_answers_differ
 from tailrace.lake.change.generations import former_generations, generation_of, refusal_reason
+from tailrace.lake.commit.epoch_properties import began_text
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import match_names
@@ -46,7 +47,8 @@ class LogSize:
     """The total size of a definition's logs: records, bytes, rejected records, and the range of epochs.
 
     `epochs` has the first and last epoch with a record in the logs; earlier epochs were trimmed or had no record.
-    `events` has the first and last event time in the logs.
+    `events` has the first and last event time in the logs. `began` maps the logs that did not begin with the first
+    messages of their topics to where they began.
     """
 
     records: int
@@ -54,6 +56,7 @@ class LogSize:
     rejected: int
     epochs: tuple[int, int] | None
     events: Window | None
+    began: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,7 @@ def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
         sum(TableSize.of(table).rows for table in rejected),
         (min(epochs), max(epochs)) if epochs else None,
         Window(min(events), max(events)) if events else None,
+        {log.name: at for log, table in zip(logs, tables, strict=True) if (at := began_text(head_of(table)))},
     )
 
 

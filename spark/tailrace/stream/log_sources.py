@@ -26,7 +26,7 @@ from tailrace.ingest.row_landing import NOTHING
 from tailrace.ingest.sources import Files, Kafka, Source, SourceError, topic_offsets
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_properties
-from tailrace.lake.commit.epoch_properties import OFFSET, PROGRESS, READ, TOPIC, progress_in
+from tailrace.lake.commit.epoch_properties import BEGAN, OFFSET, PROGRESS, READ, TOPIC, progress_in
 from tailrace.lake.schema.contracts import landed_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.definition import Definition
@@ -100,18 +100,20 @@ class SourceIdentities:
                 self._recognize(log, topic, now)
             if topic.start is not None:
                 self._begin(logs[log], topic)
+        heads = {log: lake.head(log).properties for log in self._topics if lake.has(log)}
+        self._began = {log: {BEGAN: held[BEGAN]} for log, held in heads.items() if BEGAN in held}
 
     def properties(self, log: str, offset: str) -> dict[str, str]:
-        """Return the property with which a log's commit records the topics that are read up to `offset`.
+        """Return the properties with which a log's commit records the topics that are read up to `offset`.
 
-        If the topics have no ids, the dict is empty.
+        These are the topics' ids, if the topics have ids, and where the log began, if a start said so.
         """
         ids = self._ids.get(log, {})
         read = dict.fromkeys(topic for topic, _ in topic_offsets(offset))
         if ids and (new := [topic for topic in read if topic not in ids]):
             ids |= self._asked(self._topics[log], new) or {}
         known = {topic: id for topic, id in ids.items() if id and (topic in read or not read)}
-        return {TOPIC: _topics_text(known)} if known else {}
+        return self._began.get(log, {}) | ({TOPIC: _topics_text(known)} if known else {})
 
     def check(self, log: str) -> None:
         """Check that no topic of a log has been created again. Raises `TopicError` if one has been created again."""
@@ -156,7 +158,8 @@ class SourceIdentities:
             except Py4JJavaError as error:
                 raise LogSourceError(log.name, source, error) from error
             position = dict(zip(READ, (str(uuid4()), "0", _offsets_text(offsets)), strict=True))
-            if self._marked(log.name, head, {**position, MAINTAINED: "true"}):
+            began = json.dumps({"start": str(source.start), "offsets": offsets})
+            if self._marked(log.name, head, {**position, BEGAN: began, MAINTAINED: "true"}):
                 return
 
     def _marked(self, log: str, head: Head, properties: Mapping[str, str]) -> bool:

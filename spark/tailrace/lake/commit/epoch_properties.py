@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ TOPIC = "topic"
 """The name of the property in which a log's commit identifies the Kafka topics that were read.
 
 The value is a list, with commas, of each topic's name, a space, and the topic's id.
+"""
+
+BEGAN = "began"
+"""The name of the property in which a log's commits record where the log began in its topics, as `--start` said.
+
+The value is JSON: the option's value (`start`), and the first `offsets` that were read. The property is missing if the
+log began with the first message of each topic.
 """
 
 ENGINE = "engine"
@@ -188,6 +196,20 @@ def carry_forward(lake: Lake, table: str) -> None:
         with suppress(MovedError):
             lake.mark(table, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return
+
+
+def began_text(head: Head) -> str | None:
+    """Return where a log began in its topics, for people; return None if it began with their first messages."""
+    if BEGAN not in head.properties:
+        return None
+    began = json.loads(head.properties[BEGAN])
+    places = [f"{topic}-{part} at {at}" for topic, of in sorted(began["offsets"].items()) for part, at in of.items()]
+    more = f" and {len(places) - _PLACES} more" if len(places) > _PLACES else ""
+    return f"{began['start']}: {', '.join(places[:_PLACES])}{more}"
+
+
+_PLACES = 8
+"""The number of partitions whose first offsets are shown."""
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:

@@ -23,7 +23,7 @@ from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.stored_meaning import holds
 from tailrace.lake.catalog.table_protocol import MAINTAINED, STAMP
-from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, ROUNDED, progress_in
+from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, ROUNDED, began_text, progress_in
 from tailrace.lake.commit.runs_table import recorded_runs
 from tailrace.lake.digests.commit_digest import summary_of
 from tailrace.lake.metadata.null_lists import keep_null_lists
@@ -54,7 +54,8 @@ class LogStatus:
     `rounded` is the number of decimals in the log that have fewer digits than in the source (`Log.rounding`).
     `unread` maps each kind of file in the landing folder to a number of files: the files whose current content had not
     been read at the time of the last epoch. `near_names` maps the name of an undeclared field in the records to the
-    name of a declared column that is spelled nearly the same and that the records lack.
+    name of a declared column that is spelled nearly the same and that the records lack. `began` is where the log began
+    in its topics, or None if it began with their first messages.
     """
 
     log: str
@@ -68,6 +69,7 @@ class LogStatus:
     rounded: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
     near_names: Mapping[str, str] = field(default_factory=dict)
+    began: str | None = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
         rounded=head.number(ROUNDED, 0),
         unread=json.loads(head.properties.get(FOLDER, "{}")),
         near_names=json.loads(head.properties.get(NEAR, "{}")),
+        began=began_text(head),
     )
 
 

@@ -52,7 +52,7 @@ def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
         "change": "new" if compared.generation is None else compared.change.name.lower(),
         "parts": {name: {"was": was, "is": now} for name, (was, now) in compared.parts.items()},
         **fields(compared, "generation", "left=before"),
-        "log": log and fields(log, "records", "bytes", "rejected", "epochs", "event_time=events"),
+        "log": log and fields(log, "records", "bytes", "rejected", "epochs", "event_time=events", "began"),
         "estimate": cost,
         **fields(compared, "refused", "readers", "unused"),
         "wider": {name: {"was": was, "is": now} for name, (was, now) in compared.wider.items()},
@@ -76,6 +76,8 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
             rows.append(("covers", f"event times from {time_text(log.events[0])} to {time_text(log.events[1])}"))
             trimmed = f"; none before {log.epochs[0]} is in it any more" if log.epochs[0] else ""
             rows.append(("", f"epochs {log.epochs[0]} to {log.epochs[1]}{trimmed}"))
+        for name, at in log.began.items():
+            rows.append(("", f"not the messages before the start of log {name}, {at}"))
         if log.rejected:
             rows.append(("", f"not the {quantity(log.rejected, 'record')} that it rejected"))
         by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"

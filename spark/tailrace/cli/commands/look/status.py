@@ -205,6 +205,8 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
             part = "idle" if log.progress.all_idle else "holds back" if log.progress.watermark == least else ""
             at = f"watermark {time_text(log.progress.watermark)}"
             yield f"log {log.log}", _dimmed(records, ", ".join(filter(None, (latest, at, part))))
+        if log.began is not None:
+            yield "", f"began at {log.began}; messages before are in no result"
         yield from _near_names(log)
 
 
@@ -270,6 +272,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "held_by": list(log.progress.behind) if log.progress is not None else [],
         **fields(log, "watermark=progress.watermark"),
         "idle": log.progress is not None and log.progress.all_idle,
+        "began": log.began,
     }
 
 
