@@ -90,6 +90,8 @@ def test_a_backfill_tells_the_days_of_each_stage_that_it_has_changed(
     plain, _ = told(task, whole, began)
     assert plain["hourly"]["days"] == told_days, "the attempts before, which failed, told nothing of what they changed"
     assert told(task, whole, datetime.now(UTC)) == ({}, {})
+    monkeypatch.setattr(backfill_task, "MOST_DAYS", 1)
+    assert told(task, whole, began) == (plain, {}), "a request with too many events would be sent twice"
     monkeypatch.setattr(backfill_task, "HAS_PARTITION_KEYS", False)
     before = backfill_of(definition)
     assert before.outlets == [before.alias], "before Airflow 3.3, a task cannot name partition keys"

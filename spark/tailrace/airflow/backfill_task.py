@@ -24,12 +24,21 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+MOST_DAYS = 366
+"""The maximum number of days that a task tells as events of their own.
+
+A task tells all its events in a single request, which Airflow sends again after five seconds (its setting
+`workers.execution_api_timeout`), and then all events are there twice. A thousand events take about three seconds.
+"""
+
+
 class RangesOperator(RunnerOperator):
     """Backfills ranges of a definition. `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
     If the backfill changed any answers of a stage, the task emits an event of the Airflow asset that represents these
     answers. The event has the days of the changed answers in `timezone`. Where Airflow has partition keys, each day is
-    also an event of the asset `days_asset_of` of the stage, with the day as its key.
+    also an event of the asset `days_asset_of` of the stage, with the day as its key, unless there are more than
+    `MOST_DAYS`; the task's report then says so.
     """
 
     ui_color = "#dbe9f6"
@@ -55,13 +64,19 @@ class RangesOperator(RunnerOperator):
                 outcomes = [outcome for future in running for outcome in future.result()]
             report |= summarize(outcomes, dry_run=dry_run) | ({} if dry_run else self._report_behind())
             changes = [] if dry_run else [*self._changes(outcomes, context)]
+            keyed = {stage for stage, _, days in changes if HAS_PARTITION_KEYS and 0 < len(days) <= MOST_DAYS}
+            report["said"] += "".join(
+                f"; {len(days):,} days of {stage} changed, too many for an event of each day"
+                for stage, _, days in changes
+                if HAS_PARTITION_KEYS and len(days) > MOST_DAYS
+            )
         # Airflow emits an event of each asset among the outlets, so the assets of days without changes are left out.
         self.outlets = [self.alias]
         for stage, runs, days in changes:
             context["outlet_events"][self.alias].add(
                 asset_of(stage), extra={"range": report["range"], "runs": [*runs], "days": [*days]}
             )
-            if HAS_PARTITION_KEYS and days:
+            if stage in keyed:
                 by_day = days_asset_of(stage)
                 self.outlets.append(by_day)
                 context["outlet_events"][by_day].extra = {"runs": [*runs]}
