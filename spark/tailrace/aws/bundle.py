@@ -151,14 +151,15 @@ class ClusterBundle:
         return [f"{NAME} @ {wheel.file.resolve().as_uri()}", *found]
 
     def _requirements(self, made: Path, wheel: Wheel, preferred: str) -> None:
-        project, extras = self._project, ("airflow", *self.extras)
+        project, extras = self._project, tuple(dict.fromkeys(("airflow", *self.extras)))
         version = f"=={self.airflow}" if self.airflow else ""
         if self.constraints is not None:
             preferred = prefer(_text(self.constraints), preferred)
         whole = project.pins([*self._asked(wheel, (*extras, "sqlite")), f"{AIRFLOW}{version}"], preferred)
         (made / "requirements.txt").write_text(whole)
         # Leave out Airflow, because Amazon's Airflow is already installed when the requirements are installed. Leave
-        # out SQLAlchemy, which is Airflow's: no catalog is in SQLite there.
+        # out the extra `sqlite`, because no catalog is in SQLite there, and SQLAlchemy's version is Airflow's concern.
+        extras = tuple(extra for extra in extras if extra != "sqlite")
         beside = project.pins([*self._asked(wheel, extras), f"{AIRFLOW}{version}"], preferred)
         pins = project.pins(self._asked(wheel, extras, AIRFLOW), beside, limits=beside)
         (fixed,) = (line for line in beside.splitlines() if line.startswith(f"{AIRFLOW}=="))
