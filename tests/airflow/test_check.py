@@ -95,6 +95,13 @@ def test_what_is_wrong_with_the_files_of_the_dags_is_found(dags: Path, tmp_path:
     assert "no_such_package" in told["dags: ill.py"]
     for file in dags.glob("*.py"):
         file.unlink()
+    other = tmp_path / "other.py"
+    other.write_text((ROOT / "pipelines" / "flights.py").read_text())
+    write(dags)
+    (dags / "twice.py").write_text(DAG.format(definition=other, more=""))
+    assert "more than one pipeline named hourly_departures" in wrong(dags)["names"]
+    for file in dags.glob("*.py"):
+        file.unlink()
     assert "no file in" in wrong(dags)["dags"]
     assert "cannot be read" in wrong(tmp_path / "nowhere")["dags"]
 

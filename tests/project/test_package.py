@@ -126,6 +126,7 @@ def test_the_wheel_holds_all_that_is_in_the_package(dist: Path) -> None:
     assert {"tailrace/dbt/macros/" + one.name for one in (ROOT / "dbt" / "macros").iterdir()} <= held
     assert "tailrace = tailrace.cli.main:app" in entries
     assert "tailrace = tailrace.airflow.plugin:TailracePlugin" in entries
+    assert "provider_info = tailrace.airflow.provider:get_provider_info" in entries
     assert "tailrace.testing.plugin = tailrace.testing.plugin" in entries
     (source,) = dist.glob("*.tar.gz")
     with tarfile.open(source) as tar:

@@ -54,10 +54,13 @@ print(json.dumps({"version": tailrace.__version__, "checks": checks}))
 
 @dataclass
 class Dags:
-    """What the DAG files use: connections (None is the environment), runners, and folders that streams read."""
+    """What the DAG files use: connections (None is the environment), runners, and folders that streams read.
+
+    `connections` maps each connection to the places of the definitions that tasks with this connection compute.
+    """
 
     findings: list[Finding] = field(default_factory=list)
-    connections: set[str | None] = field(default_factory=set)
+    connections: dict[str | None, set[str]] = field(default_factory=dict)
     runners: list[Runner] = field(default_factory=list)
     streams: bool = False
     folders: set[Path] = field(default_factory=set)
@@ -66,7 +69,10 @@ class Dags:
         """Note what the tasks of a DAG use."""
         for task in dag.tasks:
             if isinstance(task, ReportingOperator | WaitSensor):
-                self.connections.add(task.conn_id)
+                places = [getattr(task, "definition", None)]
+                if isinstance(task, StreamOperator):
+                    places += task.job.definitions
+                self.connections.setdefault(task.conn_id, set()).update(one for one in places if isinstance(one, str))
             if isinstance(task, RunnerOperator):
                 self._note_runner(task)
             if isinstance(task, StreamOperator):
@@ -226,7 +232,8 @@ def _needed(dags: Dags, settings: Iterable[Settings]) -> list[str]:
 def _local(dags: Dags, settings: list[Settings]) -> Iterator[Finding]:
     names = _needed(dags, settings)
     for name in names:
-        yield run_check(name, partial(require_package, name))
+        if name != "pyiceberg":
+            yield run_check(name, partial(require_package, name))
     if "pyspark" in names:
         for finding in check_installation(settings[0] if settings else Settings()):
             if finding.name in ("java", "jars"):

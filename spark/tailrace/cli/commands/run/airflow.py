@@ -16,6 +16,9 @@ from tailrace.cli.commands.look.doctor import examine_lake, report_findings
 from tailrace.cli.runtime.command_list import command_group
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
+from tailrace.model.base.errors import TailraceError, line_of
+from tailrace.model.definition.definition import Definition
+from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 from tailrace.toolchain.extras import ExtraMissingError, extras
 
@@ -94,7 +97,14 @@ def examine_airflow(folder: Path | None, connections: Sequence[str]) -> Iterator
         yield finding
         if finding.state == "ok":
             at = "" if conn_id is None else f" of {conn_id}"
-            yield from (replace(one, name=one.name + at) for one in examine_lake(lakes[-1]))
+            definitions: list[Definition] = []
+            try:
+                definitions = load_all(sorted(dags.connections.get(conn_id, ())))
+            except TailraceError as error:
+                mend = "give each definition of a lake a name of its own"
+                yield Finding(f"names{at}", "wrong", line_of(error), mend)
+            found = examine_lake(lakes[-1], definitions=definitions)
+            yield from (replace(one, name=one.name + at) for one in found)
     yield from checks.check_runners(dags, lakes)
 
 
