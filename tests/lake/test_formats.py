@@ -14,6 +14,7 @@ from tailrace.lake.change.generations import make_beside
 from tailrace.lake.schema.formats import FORMAT, FormatError
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.settings import Settings
+from tailrace.testing.lakes import ScratchLake
 from tests.support.lakes import small_lake
 from tests.support.lakes.small_lake import DEFINITION, HOURLY
 
@@ -79,3 +80,16 @@ def test_V7_a_table_without_a_format_is_read_and_an_unknown_one_is_not(settings:
         transaction.set_properties({"tailrace.format": "next"})
     with pytest.raises(FormatError, match=r"table rides has format next, and .*: install a later version"):
         lake.find("rides")
+
+
+def test_V7_a_running_stream_stops_before_its_next_commit_once_a_table_has_a_newer_format(tmp_path: Path) -> None:
+    lake = ScratchLake(tmp_path / "lake")
+    record = {"at": "2026-01-01T09:10:00Z", "city": "Oslo", "price": 3}
+    lake.stream(HOURLY, [record])
+    before = lake.tables.head("hourly_rides__ledger")
+    with open_transaction(lake.tables.table("hourly_rides__ledger")) as transaction:
+        transaction.set_properties({"tailrace.format": str(FORMAT + 1)})
+    with pytest.raises(FormatError, match="table hourly_rides__ledger has format 2"):
+        lake.stream(HOURLY, [record])
+    ledger = lake.tables.catalog.load_table(("main", "hourly_rides__ledger"))
+    assert ledger.metadata.current_snapshot_id == before.snapshot
