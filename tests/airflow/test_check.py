@@ -114,6 +114,7 @@ def test_what_is_wrong_with_a_lake_is_found(dags: Path, tmp_path: Path, monkeypa
     assert "set TAILRACE_WAREHOUSE" in found(dags)["settings"]["found"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_connection_is_found(
     dags: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_what_is_wrong_with_a_connection_is_found(
     assert "airflow connections add shop_lake" in wrong(dags)["connection shop_lake"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_venv_is_found(dags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(dags, more=f", runner=lambda: Venv({sys.prefix!r})")
     assert found(dags)[f"venv {sys.prefix}"]["state"] == "ok"

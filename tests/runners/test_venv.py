@@ -84,6 +84,7 @@ def test_a_backfill_in_a_venv_does_what_the_local_one_does(
     assert (again.changed, again.untouched) == (0, 1), "the venv's run is in the lake of the settings"
 
 
+@pytest.mark.slow
 def test_a_run_that_a_venv_refuses_is_refused_as_locally(other: Path, definition: Path, tmp_path: Path) -> None:
     for wrong in (tmp_path / "none.py", f"{definition}:NOTHING"):
         raised = []
@@ -102,6 +103,7 @@ def test_a_run_that_a_venv_refuses_is_refused_as_locally(other: Path, definition
 SLOW = "import time\nfor _ in range(40): time.sleep(0.05)\n" + DEFINITION
 
 
+@pytest.mark.slow
 def test_a_run_is_cancelled_with_its_task_and_with_the_death_of_its_task(
     other: Path, definition: Path, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_stream_is_told_to_the_other_installation(other: Path, definition: Pat
     assert Venv(other).stream(asked, print).state == "stopped", "it was stopped by hand"
 
 
+@pytest.mark.slow
 def test_an_installation_without_tailrace_or_with_another_version_is_refused(
     other: Path, definition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
