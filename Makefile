@@ -19,7 +19,7 @@ ARGS ?=
 # The system's tests mostly wait, for what Terraform waits for: four at a time, on two cores and in 5 GB.
 SYSTEM_WORKERS ?= 4
 # Where they are; a test compares this with their marks.
-SYSTEM_TESTS := tests/airflow/test_days_in_airflow.py tests/browser tests/cloud tests/cli/test_dev.py tests/project/test_first_pipeline.py tests/project/test_package.py
+SYSTEM_TESTS := tests/airflow/test_days_in_airflow.py tests/browser tests/cloud tests/cli/test_dev.py tests/project/test_first_pipeline.py tests/project/test_package.py tests/project/test_installations.py
 PYTHON ?= python3
 export PYTHON
 # Images often set it, and then each of the many processes here compiles all that it imports.

@@ -53,18 +53,21 @@ class Installation:
     def bin(self) -> Path:
         return self.folder / self.name / "bin"
 
-    def install(self, *extras: str) -> None:
-        """Install the wheel with these extras, in the versions of the lock.
-
-        What the wheel needs comes out of the lock, because a registry would be asked for each package anew, and for
-        the whole of Spark.
-        """
-        named = [word for extra in extras for word in ("--extra", extra)]
-        python = ROOT / ".venv" / "bin" / "python"
-        self.uv("sync", "--frozen", "--inexact", "--no-install-project", "--project", ROOT, "--python", python, *named)
+    def install(self, *extras: str, pins: Path | None = None, beside: tuple[str, ...] = ()) -> None:
+        """Install the wheel with extras, and what is to be beside it, in the versions of the lock or of `pins`."""
+        if not self.bin.exists():
+            self.uv("venv", "--python", ROOT / ".venv" / "bin" / "python", self.folder / self.name)
         (wheel,) = self.dist.glob("*.whl")
-        self.uv("pip", "install", "--no-deps", "--python", self.bin / "python", wheel)
-        self.uv("pip", "check", "--python", self.bin / "python")
+        named = f"{wheel}[{','.join(extras)}]" if extras else wheel
+        constraints = "--constraint", pins or self.locked()
+        self.uv("pip", "install", "--python", self.bin / "python", *constraints, named, *beside)
+
+    def locked(self) -> Path:
+        """Return a file with the versions of the lock."""
+        pins = self.folder / "pins.txt"
+        words = "--frozen", "--no-emit-project", "--no-hashes", "--all-extras", "--project", ROOT, "--output-file", pins
+        self.uv("export", *words)
+        return pins
 
     def uv(self, *words: str | Path) -> None:
         place = str(self.folder / self.name)
@@ -214,13 +217,3 @@ def bundles_outside_the_checkout(project: Installation) -> None:
     assert lines[-1] == f"/usr/local/airflow/plugins/{wheel.name}"
     assert not [line for line in lines if line.lower().startswith(("apache-airflow", "sqlalchemy", "tailrace"))]
     assert (held / "dags" / "constraints-mwaa.txt").read_text().startswith("apache-airflow==3.1.0")
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("airflow", ["apache-airflow==3.1.0", "apache-airflow>=3.3.2,<4", "sqlalchemy<2"])
-def test_the_package_resolves_beside_the_airflows_that_it_allows(airflow: str, tmp_path: Path) -> None:
-    asked = tmp_path / "asked.txt"
-    extra = "" if airflow.startswith("sqlalchemy") else "[airflow]"
-    asked.write_text(f"tailrace{extra} @ file://{ROOT}\n{airflow}\n")
-    python = ROOT / ".venv" / "bin" / "python"
-    run(UV, "pip", "compile", "--quiet", "--no-config", "--python", python, asked, cwd=tmp_path, home=tmp_path)
