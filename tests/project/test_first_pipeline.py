@@ -172,6 +172,7 @@ def page() -> Iterator[Any]:
 
 @pytest.mark.system
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(bool(missing(browser=True)), reason=missing(browser=True))
 def test_a_newcomer_goes_from_a_wheel_and_a_folder_to_answers_backfills_by_a_click_and_marts(
     tmp_path: Path, page: Any
