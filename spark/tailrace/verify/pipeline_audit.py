@@ -235,7 +235,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         place += "".join(f" AND r.{name} <=> l.{name}" for name in key_names(self.first))
         if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
-        placed = self.answering.first.placed(self.log)
+        placed = self.account.windows or self.answering.first.placed(self.log)
         return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late_}) l ON {place}")
 
 

@@ -36,7 +36,8 @@ EXPIRED = "expired"
 class WindowAccount:
     """The checks that each record of a pipeline's first stage, up to an epoch, is in a pane or is counted as late.
 
-    `late` is a relation of the ledger's late rows, and `rows` is a relation of all rows of the ledger.
+    `late` is a relation of the ledger's late rows, and `rows` is a relation of all rows of the ledger. `windows` is the
+    query of the log's records with their windows, or None if the stream has not read some of the log's records.
     """
 
     def __init__(
@@ -44,9 +45,12 @@ class WindowAccount:
     ) -> None:
         self.session, self.pipeline, self.rows = session, answering.pipeline, rows
         self._late_rows = late
-        log = as_streamed(session, self.pipeline, log, epoch)
+        streamed = as_streamed(session, self.pipeline, log, epoch)
+        # If Python assigns the windows, this takes long for many records, so the audit does it once if it can.
+        windows = answering.placed(streamed)
+        self.windows = windows if streamed == log else None
         span = list(SPAN)
-        placed = f"SELECT {join_items(key_names(self.pipeline), span, list(PLACE))} FROM ({answering.placed(log)})"
+        placed = f"SELECT {join_items(key_names(self.pipeline), span, list(PLACE))} FROM ({windows})"
         clocks = _clocks(session, self.pipeline, epoch)
         expired = is_closed(self.pipeline, "r.window_end", "c._before")
         self.placed = session.materialized(
