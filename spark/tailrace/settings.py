@@ -298,9 +298,9 @@ class Settings(BaseSettings):
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
     """The memory that DuckDB may use before it spills to disk, such as `2GB`; the minimum is 16 MB. The default is a
     quarter of the machine's memory. In addition, the records of each epoch may take a quarter of `memory`, and up to
-    three epochs may be in memory at once. Spark reads larger epochs, unless `engine` is `duckdb`. A process may
-    therefore take up to twice the amount `memory`, plus the memory of Python and its packages. Spark's heap,
-    `driver_memory`, is not included.
+    three epochs may be in memory at once, besides an eighth of `memory` for files that are read ahead. Spark reads
+    larger epochs, unless `engine` is `duckdb`. A process may therefore take up to twice the amount `memory`, plus the
+    memory of Python and its packages. Spark's heap, `driver_memory`, is not included.
     """
     scratch: AbsolutePath | None = None
     """The folder to which DuckDB spills. If None, DuckDB spills to the machine's folder for temporary files."""

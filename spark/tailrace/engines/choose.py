@@ -141,9 +141,10 @@ class EnginePolicy:
     def room(self) -> int | None:
         """The maximum size in bytes of the records of one epoch in this process, or None for no maximum.
 
-        Three epochs can be in memory at once: one being folded, one waiting, and one being read. If the settings name
-        Spark, this process reads only small epochs: for a small epoch, Spark would need more time for planning than
-        this process needs to read and land the epoch.
+        Three epochs can be in memory at once: one being folded, one waiting, and one being read. A stream may also
+        read files ahead, for which it takes half of this size. If the settings name Spark, this process reads only
+        small epochs: for a small epoch, Spark would need more time for planning than this process needs to read and
+        land the epoch.
         """
         if self.engine is None:
             return self.memory // 4

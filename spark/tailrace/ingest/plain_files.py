@@ -31,7 +31,7 @@ from tailrace.ingest.line_reader import LINES, LineReader, one_ahead, read_all
 from tailrace.ingest.parquet_reader import ParquetColumns
 from tailrace.ingest.plain_columns import row_bytes, schema_of
 from tailrace.ingest.room import COLUMNS, SLICE, Room
-from tailrace.ingest.sources import Format, file_system, longest_line, raw_fault
+from tailrace.ingest.sources import TYPED, Format, file_system, longest_line, raw_fault
 from tailrace.lake.catalog.detached_table import batched_by_size
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.csv_records import CsvHeaderError
@@ -53,6 +53,15 @@ class UnreadableFileError(TailraceError, OSError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{quote(path, safe='/:')} is not read: {reason}")
         self.path, self.reason = path, reason
+
+
+def read_plain(
+    log: Log, format: Format, paths: Sequence[str], counting: BlankLines, room: Room | None = None
+) -> pa.Table | None:
+    """Read the records of files of any format, as `read_typed` or `read_text` does."""
+    if format in TYPED:
+        return read_typed(log, format, paths, room)
+    return read_text(log, format, paths, counting, room)
 
 
 def read_text(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -425,20 +425,33 @@ def topic_offsets(text: str) -> dict[tuple[str, str], int]:
     return {(topic, one): at for topic, of in topics if isinstance(of, dict) for one, at in of.items()}
 
 
+class FileState(NamedTuple):
+    """The size of a file in bytes, and its modification time in nanoseconds; both are 0 if the file cannot be read."""
+
+    size: int = 0
+    modified: int = 0
+
+
+def file_states(paths: Sequence[str]) -> list[FileState]:
+    """Look up the sizes and the modification times of files."""
+    if all(path.startswith(("/", "file:")) for path in paths):
+        return list(map(_state, paths))
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
+        return list(pool.map(_state, paths))
+
+
 def file_sizes(paths: Sequence[str]) -> list[int]:
     """Look up the sizes of files in bytes; a missing or unreadable file has the size zero."""
-    if all(path.startswith(("/", "file:")) for path in paths):
-        return list(map(_size, paths))
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
-        return list(pool.map(_size, paths))
+    return [state.size for state in file_states(paths)]
 
 
-def _size(path: str) -> int:
+def _state(path: str) -> FileState:
     try:
         files, name = file_system(path)
-        return int(files.get_file_info(name).size or 0)
+        found = files.get_file_info(name)
+        return FileState(found.size or 0, found.mtime_ns or 0)
     except (OSError, pa.ArrowException):
-        return 0
+        return FileState()
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:

@@ -110,6 +110,8 @@ class Cutter:
         If the readers are opened again later, they continue at the ends of the logs.
         """
         shared = len(self.landings) > 1
+        for intake in self.intakes.values():
+            intake.close()
         self.intakes = {
             name: Intake(
                 self.spark, self.lake, self.sources[name], landing, engines, signals=signals, shared=shared,
@@ -263,6 +265,8 @@ class Cutter:
 
     def close(self) -> None:
         """Stop the checks of the folders, and remove the branches of all logs."""
+        for intake in self.intakes.values():
+            intake.close()
         self.looks.close()
         for landing in self.landings.values():
             landing.close()

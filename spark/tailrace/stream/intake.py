@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -40,11 +40,12 @@ from tailrace.ingest.plain_columns import OF_READING, own_columns
 from tailrace.ingest.room import Room, TooLargeError
 from tailrace.ingest.sources import (
     Files,
+    FileState,
     SizeLookup,
     Source,
     bytes_to_read,
     check_folders,
-    file_sizes,
+    file_states,
     messages_between,
 )
 from tailrace.ingest.worker_landing import LandedEpoch, WorkerLanding
@@ -66,6 +67,7 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.logs.log import ROUNDED as ROUNDED_VALUES
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.sql.terms import Relation
+from tailrace.stream.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from tailrace.ingest.framed.framed_messages import FramedMessages
@@ -175,6 +177,8 @@ class Intake:
         self._workers = self._by_workers()
         self._latest, self._before = Portion(-1, {}), self.progress
         self._unreadable: dict[str, str] = {}
+        room = self._policy.memory // 4 if self._policy.room is None else self._policy.room
+        self._ahead = ReadAhead.of(source, self.log, room // 2)
 
     def bundle(self, portion: Portion) -> Bundle:
         """Build an epoch from a part of the source. An unreadable file is rejected as a whole (rule X7)."""
@@ -186,7 +190,14 @@ class Intake:
         made = self._made()
         if self.framed is not None:
             self._near.of_records(self.framed.new_fields())
+        if self._ahead is not None:
+            self._ahead.begin(portion.files)
         return made
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def made_again(self, error: BaseException) -> Bundle | None:
         """Build the latest epoch again without the files that caused its landing to fail.
@@ -225,10 +236,11 @@ class Intake:
         records.
         """
         files = portion.files
-        sized = cache(lambda: file_sizes(files))
+        states = cache(lambda: file_states(files))
+        sized = cache(lambda: [state.size for state in states()])
         to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
         tried = self._policy.takes(to_read, ids=bool(self.log.id_columns))
-        if tried and (rows := self._rows(portion, sized)) is not None:
+        if tried and (rows := self._rows(portion, states, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
             # The log has no records in this epoch. The epoch exists because other logs have records.
@@ -279,12 +291,14 @@ class Intake:
             return self.framed.frame(self.spark, portion.messages, self._blank)
         return read_messages(self.spark, self.log, portion.messages)
 
-    def _rows(self, portion: Portion, sized: SizeLookup) -> pa.Table | None:
+    def _rows(self, portion: Portion, states: Callable[[], Sequence[FileState]], sized: SizeLookup) -> pa.Table | None:
         """Read the records of an epoch into this process; return None if the records are too large for this process."""
         files, messages = portion.files, portion.messages
         room = Room.of(self._policy.room, files, sized)
         try:
             if isinstance(self.source, Files):
+                if (ahead := self._read_ahead(files, states)) is not None:
+                    return ahead
                 return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable, room)
             assert messages is not None
             before = self.landing.log.head.properties.get("offset", "")
@@ -297,6 +311,16 @@ class Intake:
             found = message_rows(self.spark, self.log, messages, room)
         self._sizes.learn(found)
         return found
+
+    def _read_ahead(self, files: Sequence[str], states: Callable[[], Sequence[FileState]]) -> pa.Table | None:
+        """Return the records of an epoch's files if they were read ahead."""
+        if self._ahead is None or self._unreadable:
+            return None
+        read = self._ahead.take(files, states)
+        if read is None:
+            return None
+        self._blank.here += read.blank
+        return read.records
 
     def _in_process(self, portion: Portion, table: pa.Table) -> Bundle:
         """Build the epoch from records that were read into this process."""
