@@ -33,7 +33,7 @@ ARCHIVE := build/jars/.archive
 PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
-SITE_TOOLS := mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8 ruff==0.17.5
+SITE_TOOLS := mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8 mike==2.2.0 ruff==0.17.5
 SITE := build/site-tools/.installed
 
 .PHONY: help setup ready check lint test tests system-test test-deep coverage docs demo dbt airflow bundle bench plan-size archive format lock clean distclean FORCE
