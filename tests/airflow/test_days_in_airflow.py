@@ -1,4 +1,4 @@
-"""A real Airflow runs DAGs on the days that a backfill has changed."""
+"""A real Airflow runs DAGs on the days that a backfill has changed, and a sensor waits in its triggerer."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from pathlib import Path
 from airflow.sdk import DAG, task
 
 from tailrace.airflow import asset_of, backfill_dag, days_asset_of
+from tailrace.airflow.sensors import WatermarkSensor
 from tailrace.airflow.tasks import HAS_PARTITION_KEYS
 
 backfill = backfill_dag(f"{Path(__file__).with_name('rides.py')}:hourly")
@@ -39,6 +40,9 @@ with DAG("follow", schedule=[asset_of("hourly")], is_paused_upon_creation=False)
         return sorted({day for own in triggering_asset_events.values() for one in own for day in one.extra["days"]})
 
     told()
+
+with DAG("wait", schedule=None, is_paused_upon_creation=False) as wait:
+    WatermarkSensor(task_id="complete", of="hourly", until="2026-01-20T00:00:00Z", poke_interval=1)
 
 if HAS_PARTITION_KEYS:
     from airflow.sdk import PartitionedAssetTimetable
@@ -66,7 +70,11 @@ def returned(api: Api) -> list[list[str]]:
     return sorted(found)
 
 
-def test_a_backfill_of_three_days_runs_a_dag_for_each_day(
+def state(api: Api, run: str, task: str) -> str:
+    return str(api.call(f"/dags/{api.dag}/dagRuns/{urllib.parse.quote(run)}/taskInstances/{task}")["state"])
+
+
+def test_a_backfill_of_three_days_runs_a_dag_for_each_day_while_a_sensor_waits_for_the_watermark(
     tmp_path: Path, lake: ScratchLake, stream: LakeStream
 ) -> None:
     from tailrace.airflow.standalone import Standalone
@@ -86,9 +94,12 @@ def test_a_backfill_of_three_days_runs_a_dag_for_each_day(
     airflow = Standalone(tmp_path / "home", dags, Path(lake.settings.warehouse), port=0)
     airflow.start()
     try:
-        backfill, follow, export = (Api(airflow, "admin", dag) for dag in ("hourly.backfill", "follow", "export"))
-        there = {"hourly.backfill", "follow"} | ({"export"} if HAS_PARTITION_KEYS else set())
+        names = ("hourly.backfill", "follow", "export", "wait")
+        backfill, follow, export, wait = (Api(airflow, "admin", dag) for dag in names)
+        there = {"hourly.backfill", "follow", "wait"} | ({"export"} if HAS_PARTITION_KEYS else set())
         backfill.until(lambda: {one["dag_id"] for one in backfill.call("/dags")["dags"]} == there)
+        waiting = wait.trigger()
+        wait.until(lambda: state(wait, waiting, "complete") == "deferred")
         whole = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-05T00:00:00Z"}
         backfill.trigger(**whole)
         (run,) = backfill.ended(besides=0)
@@ -102,5 +113,10 @@ def test_a_backfill_of_three_days_runs_a_dag_for_each_day(
         assert returned(follow) == [days], "a run that changes nothing tells nothing"
         events = backfill.call("/assets/events?limit=100")["asset_events"]
         assert len(events) == 1 + (3 if HAS_PARTITION_KEYS else 0)
+
+        assert state(wait, waiting, "complete") == "deferred"
+        stream(hourly, [ride("2026-01-25T08:05")])
+        stream.settle()
+        assert [run["state"] for run in wait.ended()] == ["success"]
     finally:
         airflow.stop()

@@ -1,7 +1,7 @@
 """Run a complete Airflow on this machine: `tailrace airflow`.
 
-The API server, scheduler and DAG processor are separate processes. This module stops the processes by their ids,
-because `airflow standalone` leaves orphaned processes behind. The database is SQLite unless
+The API server, scheduler, triggerer and DAG processor are separate processes. This module stops the processes by their
+ids, because `airflow standalone` leaves orphaned processes behind. The database is SQLite unless
 AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names a different database. Other AIRFLOW__* variables of the environment also
 apply, except for the variables that this module sets.
 """
@@ -35,9 +35,10 @@ from tailrace.settings import PREFIX, Place
 
 SERVERS = {
     "api-server": (),
-    # Do not start the scheduler's log server, because it would listen at every address of the machine. The API server
-    # reads the log files instead.
+    # Do not start the log servers of the scheduler and the triggerer, because they would listen at every address of the
+    # machine. The API server reads the log files instead.
     "scheduler": ("--skip-serve-logs",),
+    "triggerer": ("--skip-serve-logs",),
     "dag-processor": (),
 }
 """Airflow's processes, and the command-line options of each process."""
