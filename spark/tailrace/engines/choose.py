@@ -151,6 +151,14 @@ class EnginePolicy:
         return BROUGHT if self.engine is Engine.SPARK else None
 
     @property
+    def room_ahead(self) -> int:
+        """The maximum size in bytes of files that are read ahead, and of their records: half of an epoch's room.
+
+        If an epoch has no maximum size, its room counts as a quarter of the memory limit.
+        """
+        return (self.memory // 4 if self.room is None else self.room) // 2
+
+    @property
     def driver_windows(self) -> int:
         """The maximum number of open windows in Spark's driver.
 

@@ -61,11 +61,10 @@ def add_framed(sample: Sample, messages: Sequence[Sequence[tuple[bytes, int]]], 
     for part, own in zip(messages, ids, strict=True):
         texts, before = _texts([value for value, _ in part], own, schemas, reasons), len(sample.records)
         for (value, arrived), id, text in zip(part, own, texts, strict=True):
-            record = None if text is None else json_object(text.encode())
-            if record is None:
-                sample.unread += 1
-            elif len(text or "") > LONGEST:
+            if text is not None and len(text) > LONGEST:
                 sample.skipped += 1
+            elif text is None or (record := json_object(text.encode())) is None:
+                sample.unread += 1
             else:
                 sample.records.append(record)
                 sample.arrivals.append(arrived)

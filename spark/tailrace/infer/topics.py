@@ -71,13 +71,13 @@ def _add(sample: Sample, came: Messages, settings: Settings) -> None:
             needed = f"topic {sample.source} has messages with registered schemas, which need package {error.name}"
             raise SampleError(f'{needed}: pip install "tailrace[kafka]"') from error
         add_framed(sample, came, SchemaRegistry(settings))
-    else:
-        for messages in came:
-            before = len(sample.records)
-            for value, arrived in messages:
-                if sample.add_line(value):
-                    sample.arrivals.append(arrived)
-            sample.parts.append(len(sample.records) - before)
+        return
+    for messages in came:
+        before = len(sample.records)
+        for value, arrived in messages:
+            if sample.add_line(value):
+                sample.arrivals.append(arrived)
+        sample.parts.append(len(sample.records) - before)
     if not sample.records:
         raise SampleError(
             f"topic {sample.source}: none of {sample.unread:,} messages is a JSON object, or a record in Avro or "

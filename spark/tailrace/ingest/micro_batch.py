@@ -11,7 +11,7 @@ from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.json_reader import read_lines
 from tailrace.ingest.parsing import raw_messages, read_files
-from tailrace.ingest.plain_files import read_text, read_typed, unreadable_rows
+from tailrace.ingest.plain_files import read_plain, unreadable_rows
 from tailrace.ingest.room import Room
 from tailrace.ingest.sources import TYPED, Files
 from tailrace.model.logs.log import Log
@@ -26,14 +26,12 @@ def file_rows(
     Raises the same errors as `read_files`, and `TooLargeError` if the records do not fit in the available memory
     (`room`).
     """
-    counting, space = blank or BlankLines(), room or Room()
-    if source.format in TYPED:
-        known = unreadable or {}
-        rows = read_typed(log, source.format, [path for path in paths if path not in known], space)
-        return pa.concat_tables([rows, unreadable_rows(log, known)])
-    if not unreadable and (found := read_text(log, source.format, paths, counting, space)) is not None:
-        return found
-    left = [path for path in paths if path not in (unreadable or {})]
+    counting, space, known = blank or BlankLines(), room or Room(), unreadable or {}
+    left = [path for path in paths if path not in known]
+    if source.format in TYPED or not known:
+        found = read_plain(log, source.format, left, counting, space)
+        if found is not None:
+            return pa.concat_tables([found, unreadable_rows(log, known)])
     check_size(left, Room(space.limit, space.files))
     return read_files(spark, source, log, paths, counting, unreadable).toArrow()
 

@@ -43,6 +43,22 @@ def private_folder() -> Path:
     return folder
 
 
+def start_piped(
+    command: Sequence[str], environment: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """Start a process in a new session, whose outputs this process reads as texts.
+
+    The new process does not receive signals to this process. Raises `RunnerError` if the command cannot be run.
+    """
+    try:
+        return subprocess.Popen(
+            command, env=dict(environment), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunnerError(f"{command[0]} cannot be run ({error.strerror})", again=False) from None
+
+
 def start_detached(
     command: Sequence[str], out: BinaryIO, environment: Mapping[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob
 from tailrace.runners.keeper import Keeper, LocalStreams
-from tailrace.runners.processes import find_error, interrupt_group, private_folder
+from tailrace.runners.processes import find_error, interrupt_group, private_folder, start_piped
 from tailrace.settings import PREFIX, Settings
 
 
@@ -68,18 +68,7 @@ class Submit(LocalStreams):
             raise Cancelled("cancelled before it began")
         command = [*self.start, str(self.jobs / name), *words, "--json"]
         tell(f"submitting {name} to {command[2]}")
-        try:
-            process = subprocess.Popen(
-                command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RunnerError(f"{command[0]} cannot be run ({error.strerror})", again=False) from None
+        process = start_piped(command, self._environment)
         self._running.add(process)
         try:
             out, err = process.communicate()

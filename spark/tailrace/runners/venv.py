@@ -28,7 +28,7 @@ from tailrace.runners.jobs import (
     StreamJob,
     StreamState,
 )
-from tailrace.runners.processes import find_error, interrupt_group
+from tailrace.runners.processes import find_error, interrupt_group, start_piped
 from tailrace.settings import Settings, setting_text, variable
 
 _OWN = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
@@ -95,7 +95,8 @@ class Venv:
     def _run(self, what: str, job: Job, tell: Callable[[str], None], **more: Any) -> dict[str, Any]:
         if self._cancelled:
             raise Cancelled("cancelled before it began")
-        process = self._start()
+        command = self.command("tailrace.runners.venv_job")
+        process = start_piped(command, self.environment, stdin=subprocess.PIPE)
         self._running.add(process)
         errors: deque[str] = deque(maxlen=_LAST)
         assert process.stdin is not None
@@ -125,20 +126,6 @@ class Venv:
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
         return self._result(answer, status, "".join(errors))
-
-    def _start(self) -> subprocess.Popen[str]:
-        try:
-            return subprocess.Popen(
-                self.command("tailrace.runners.venv_job"),
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RunnerError(f"{self.python} cannot be run ({error.strerror})", again=False) from None
 
     def _check_version(self, line: str) -> Mapping[str, Any] | None:
         """Read the first line of a job's process; return the answer to a job if the process cannot run it."""

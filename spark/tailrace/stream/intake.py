@@ -177,8 +177,7 @@ class Intake:
         self._workers = self._by_workers()
         self._latest, self._before = Portion(-1, {}), self.progress
         self._unreadable: dict[str, str] = {}
-        room = self._policy.memory // 4 if self._policy.room is None else self._policy.room
-        self._ahead = ReadAhead.of(source, self.log, room // 2)
+        self._ahead = ReadAhead.of(source, self.log, self._policy.room_ahead)
 
     def bundle(self, portion: Portion) -> Bundle:
         """Build an epoch from a part of the source. An unreadable file is rejected as a whole (rule X7)."""

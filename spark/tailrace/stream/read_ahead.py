@@ -22,7 +22,7 @@ from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.folders.folder_changes import can_list, list_files, plain_name
 from tailrace.ingest.plain_files import read_plain
 from tailrace.ingest.room import Room, TooLargeError
-from tailrace.ingest.sources import Files, FileState, file_states
+from tailrace.ingest.sources import Files, FileState, Source, file_states
 from tailrace.model.logs.log import Log
 
 _NAMES = 10_000
@@ -64,14 +64,15 @@ class ReadAhead:
         self._pool = pool or ThreadPoolExecutor(1, thread_name_prefix="read ahead")
 
     @classmethod
-    def of(cls, source: object, log: Log, limit: int) -> ReadAhead | None:
+    def of(cls, source: Source, log: Log, limit: int) -> ReadAhead | None:
         """Return the reader for a source, or None if the files of its epochs cannot be foreseen.
 
         They can be foreseen if the source is a folder that this process can list, and if an epoch has a maximum number
         of files.
         """
-        foreseen = isinstance(source, Files) and source.per_epoch and can_list(source.folder)
-        return cls(source, log, limit) if foreseen else None  # type: ignore[arg-type]
+        if not isinstance(source, Files) or not source.per_epoch or not can_list(source.folder):
+            return None
+        return cls(source, log, limit)
 
     def begin(self, files: Sequence[str]) -> None:
         """Start to read the files that will probably follow `files`, the files of the latest epoch."""
@@ -89,8 +90,7 @@ class ReadAhead:
     def take(self, files: Sequence[str], states: Callable[[], Sequence[FileState]]) -> ReadFiles | None:
         """Return the records of an epoch's files, or None if they were not read ahead, or have changed since.
 
-        If the files are still being read, the call waits. `states` looks up the present states of the
-        files.
+        If the files are still being read, the call waits. `states` looks up the present states of the files.
         """
         if self._reading is None:
             return None
@@ -124,16 +124,15 @@ class ReadAhead:
         """
         if self._listing is not None and self._listing.done():
             self._waiting, self._listing = deque(self._listing.result()), None
-        plain = list(map(plain_name, files))
-        most = self._source.per_epoch or 0
-        while self._waiting and self._waiting[0] != plain[-1]:
+        last, most = plain_name(files[-1]), self._source.per_epoch or 0
+        while self._waiting and self._waiting[0] != last:
             self._waiting.popleft()
         if len(self._waiting) <= most:
             if self._listing is None and time.monotonic() >= self._may_list:
-                self._listing = self._pool.submit(self._listed, plain[-1])
+                self._listing = self._pool.submit(self._listed, last)
             return []
         self._waiting.popleft()
-        scheme = files[-1].removesuffix(plain[-1])
+        scheme = files[-1].removesuffix(last)
         return [scheme + self._waiting[number] for number in range(most)]
 
     def _listed(self, last: str) -> list[str]:
