@@ -41,6 +41,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from tailrace.machine import usable_cores, usable_memory
 from tailrace.model.base.errors import Fault, TailraceError
 
 __all__ = ["Settings", "SettingsError"]
@@ -213,8 +214,8 @@ def _default_jars() -> Path:
 
 
 def _quarter() -> str:
-    """Return a quarter of the machine's memory as a text that DuckDB can parse, such as `2000MB`."""
-    return f"{max(1, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4 // 10**6)}MB"
+    """Return a quarter of the memory that this process may use as a text that DuckDB can parse, such as `2000MB`."""
+    return f"{max(1, usable_memory() // 4 // 10**6)}MB"
 
 
 class Settings(BaseSettings):
@@ -276,9 +277,9 @@ class Settings(BaseSettings):
     """The URL of Spark's master. This URL is not used in a process that a cluster's `spark-submit` has started."""
     driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
     """The heap size of Spark's driver. In local mode, all of Spark shares this heap."""
-    shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """The number of partitions of a shuffle in Spark. The default is one partition per core, because small epochs need
-    few partitions.
+    shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=usable_cores)
+    """The number of partitions of a shuffle in Spark. The default is one partition per core that this process may use,
+    because small epochs need few partitions.
     """
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The maximum number of open windows of a definition that a stream on Spark keeps in the process of Spark's driver,
@@ -295,12 +296,18 @@ class Settings(BaseSettings):
     """The engine that computes epochs, backfills and other runs. With `auto`, DuckDB in the stream's process does the
     work that fits into memory, and Spark does the other work.
     """
+    threads: Annotated[int, Field(ge=1)] = Field(default_factory=usable_cores)
+    """The number of threads that compute in this process: DuckDB's, those that read and parse files, and those that
+    write files, of which each holds the rows of a file. The default is one thread per core that this process may use:
+    of the machine, or of its container. Results do not depend on the number. Spark's threads, `spark_master`, are
+    not included.
+    """
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
     """The memory that DuckDB may use before it spills to disk, such as `2GB`; the minimum is 16 MB. The default is a
-    quarter of the machine's memory. In addition, the records of each epoch may take a quarter of `memory`, and up to
-    three epochs may be in memory at once, besides an eighth of `memory` for files that are read ahead. Spark reads
-    larger epochs, unless `engine` is `duckdb`. A process may therefore take up to twice the amount `memory`, plus the
-    memory of Python and its packages. Spark's heap, `driver_memory`, is not included.
+    quarter of the memory of the machine or of its container. In addition, the records of each epoch may take a quarter
+    of `memory`, and up to three epochs may be in memory at once, besides an eighth of `memory` for files that are read
+    ahead. Spark reads larger epochs, unless `engine` is `duckdb`. A process may therefore take up to twice the amount
+    `memory`, plus the memory of Python and its packages. Spark's heap, `driver_memory`, is not included.
     """
     scratch: AbsolutePath | None = None
     """The folder to which DuckDB spills. If None, DuckDB spills to the machine's folder for temporary files."""

@@ -237,7 +237,7 @@ class EnginePolicy:
         return None if self.engine is None else EngineChoice(self.engine, self.named)
 
     def threads(self, bytes: int) -> int | None:
-        """Return the number of DuckDB threads for a run that reads `bytes` bytes, or None for one thread per core."""
+        """Return the number of DuckDB threads for a run that reads `bytes` bytes; None means `TAILRACE_THREADS`."""
         return 1 if bytes <= LITTLE else None
 
     def comes_here(self, bytes: int, definition: Definition) -> bool:

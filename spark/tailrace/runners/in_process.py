@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tailrace.machine import usable_cores
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
 from tailrace.plan.loader import load_ranged
@@ -18,7 +18,7 @@ from tailrace.telemetry.run_events import Subject
 if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
-AT_ONCE = os.cpu_count() or 1
+AT_ONCE = usable_cores()
 """The maximum number of backfills that one process computes at the same time. Further backfills wait."""
 
 LOADING = threading.Lock()

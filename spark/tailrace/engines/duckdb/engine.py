@@ -66,7 +66,7 @@ class DuckEngine:
     def session(self, choice: EngineChoice, threads: int | None = None) -> DuckSession:
         """Open the session of a run on a new database.
 
-        The database uses `threads` threads, or one thread per core if `threads` is None.
+        The database uses `threads` threads, or `TAILRACE_THREADS` threads if `threads` is None.
         """
         return DuckSession(self.lake, choice, threads=threads)
 

@@ -82,7 +82,7 @@ class DuckSession:
     ) -> None:
         """Open the session on `database`, or on a new database if `database` is None.
 
-        A new database uses `threads` threads, or one thread per core if `threads` is None.
+        A new database uses `threads` threads, or `TAILRACE_THREADS` threads if `threads` is None.
         """
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[Relation, ExitStack] = {}

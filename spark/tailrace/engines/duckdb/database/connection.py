@@ -73,9 +73,10 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a new database in memory, with a spill folder that is removed together with the database.
 
-    The database computes on `threads` threads, or on one thread per core if `threads` is None. If there is little data,
-    several threads lose more time by waiting for each other than they save. The memory limit is `TAILRACE_MEMORY`, but
-    at least `LEAST`. The spill folder is in `TAILRACE_SCRATCH`. All connections show instants in UTC.
+    The database computes on `threads` threads, or on `TAILRACE_THREADS` if `threads` is None; Arrow then computes on
+    `TAILRACE_THREADS` threads, too. If there is little data, several threads lose more time by waiting for each other
+    than they save. The memory limit is `TAILRACE_MEMORY`, but at least `LEAST`. The spill folder is in
+    `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
     # DuckDB creates the folder when it first spills, and removes the folder together with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
@@ -88,9 +89,11 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
         # A name in a query must refer to a table of the database, not to a variable of the Python code that runs the
         # query.
         "python_enable_replacements": False,
+        "threads": threads or settings.threads,
     }
-    if threads is not None:
-        config["threads"] = threads
+    if threads is None and pa.cpu_count() != settings.threads:
+        # Arrow's threads are the process's, not the database's.
+        pa.set_cpu_count(settings.threads)
     connection = duckdb.connect(":memory:", config=config)
     # The time zone is set globally, because a connection from `cursor` would otherwise take the machine's time zone.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
