@@ -189,3 +189,19 @@ def test_V2_the_runs_files_stay_few_and_their_generations_go_on(settings: Settin
     assert [run.generation for run in runs.all()] == [run.generation for run in made] == list(range(1, 31))
     assert {run.status for run in runs.all()} == {"committed"}
     assert runs.start("backfill", 0, 60, log_epoch=None).generation == 31
+
+
+def test_what_a_commit_leaves_in_memory_is_what_its_metadata_file_has(lake: Lake, settings: Settings) -> None:
+    branch = Branch(lake, "things", "stream_1")
+    before = lake.table("things").metadata
+    was = before.model_dump_json()
+    for epoch in range(3):
+        branch.start()
+        held(lake, branch, epoch, {"kind": "a", "n": epoch})
+        branch.publish()
+        here, read_anew = lake.table("things"), Lake(settings).table("things")
+        assert here.metadata_location == read_anew.metadata_location
+        assert here.metadata == read_anew.metadata
+        assert here.metadata is lake.table("things").metadata
+    assert before.model_dump_json() == was, "commits share their parts, and change none"
+    assert here.metadata.snapshots[0] is before.snapshots[0]

@@ -38,6 +38,7 @@ from tailrace.lake.catalog.transactions import (
 )
 from tailrace.lake.digests.commit_digest import summary_of
 from tailrace.lake.metadata.null_lists import correct_scans
+from tailrace.lake.metadata.shared_parts import share_parts
 from tailrace.lake.schema.column_names import conform_rows
 from tailrace.lake.schema.contract_diff import table_properties
 from tailrace.lake.schema.contract_files import apply_contract_file
@@ -50,6 +51,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
 
 correct_scans()
+share_parts()
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 

@@ -7,15 +7,16 @@ SQLAlchemy. Importing SQLAlchemy takes a quarter of a second, which is a fifth o
 from __future__ import annotations
 
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,8 +28,8 @@ _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_nam
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 """An SQL condition for a namespace's tables, excluding views; pyiceberg's catalog uses the same condition."""
 
-_KEPT = 16
-"""The maximum number of metadata files that are cached."""
+_KEPT = 64
+"""The maximum number of tables whose latest metadata is cached."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
@@ -48,14 +49,30 @@ class SqliteLookups:
         """
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
-        # The metadata is cached because a metadata file never changes, and one commit reads the same file several
-        # times.
-        self._metadata = lru_cache(_KEPT)(self._read_metadata)
+        # The latest metadata of each table is cached, with its location, because a metadata file never changes, and one
+        # commit reads the same file several times.
+        self._kept = OrderedDict[str, tuple[str, TableMetadata]]()
 
     @cached_property
     def whole(self) -> Any:
-        """pyiceberg's own catalog, opened at first use."""
-        return self._open()
+        """pyiceberg's own catalog, opened at first use.
+
+        It looks tables up in this object. What it writes in a commit is cached, so that nobody reads the new metadata
+        file in this process.
+        """
+        whole = self._open()
+        load, write = whole.load_table, whole._write_metadata
+
+        def load_table(identifier: str | tuple[str, ...]) -> Table:
+            found = self._found(identifier)
+            return load(identifier) if found is None else found
+
+        def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+            write(metadata, io, metadata_path)
+            self._keep(metadata_path, metadata)
+
+        vars(whole).update(load_table=load_table, _write_metadata=write_metadata)
+        return whole
 
     def __getattr__(self, name: str) -> Any:
         # While Python copies this object, the attribute `_open` does not exist yet, and a look-up of `_open` here would
@@ -74,11 +91,18 @@ class SqliteLookups:
         Raises `NoSuchTableError` if the table does not exist, and `DamagedError` if its metadata file is missing or
         damaged.
         """
+        found = self._found(identifier)
+        if found is None:
+            loaded: Table = self.whole.load_table(identifier)
+            return loaded
+        return found
+
+    def _found(self, identifier: str | tuple[str, ...]) -> Table | None:
+        """Load a table's current state; return None if the file cannot answer the query."""
         space, name = _parted(identifier)
         rows = self._rows(_TABLE.format(what="metadata_location"), space, name)
         if rows is None:
-            loaded: Table = self.whole.load_table(identifier)
-            return loaded
+            return None
         if not rows or rows[0][0] is None:
             raise NoSuchTableError(f"Table does not exist: {space}.{name}")
         at = str(rows[0][0])
@@ -108,6 +132,18 @@ class SqliteLookups:
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
+    def _metadata(self, table: str, at: str) -> TableMetadata:
+        kept, metadata = self._kept.get(_folder(at), ("", None))
+        if metadata is None or kept != at:
+            self._keep(at, metadata := self._read_metadata(table, at))
+        return metadata
+
+    def _keep(self, at: str, metadata: TableMetadata) -> None:
+        """Cache a table's metadata in place of earlier metadata of the table."""
+        self._kept[_folder(at)] = at, metadata
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
     def _read_metadata(self, table: str, at: str) -> TableMetadata:
         what = f"the metadata of table {table}"
         try:
@@ -136,6 +172,11 @@ def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
     """Split a table's full name into its namespace and the table's name in this namespace."""
     *space, name = identifier.split(".") if isinstance(identifier, str) else identifier
     return ".".join(space), name
+
+
+def _folder(at: str) -> str:
+    """Return the folder of a metadata file; each table has a folder of its own."""
+    return at.rpartition("/")[0]
 
 
 def changing_catalog(catalog: Catalog) -> Catalog:
