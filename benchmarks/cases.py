@@ -1,4 +1,4 @@
-"""The cases B1 to B14, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B15, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
@@ -381,6 +381,7 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B11": (cores, {}),
     "B12": (growth_on_workers, {}),
     "B14": (orders, {}),
+    "B15": (_of("many", "many"), _targets(1 / 20)),
     "nexmark": (_of("nexmark.cases", "nexmark"), {}),
     "photon": (_of("photon", "photon"), {}),
 }

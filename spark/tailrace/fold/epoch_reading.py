@@ -109,6 +109,7 @@ class LandingEpoch(EpochReading):
     ) -> None:
         super().__init__(engines)
         self._folds, self._landed, self._logs = folds, landed, logs
+        self._narrow = dict[tuple[str, ...], PassedEpoch]()
 
     def _part(self, log: Log) -> PassedEpoch:
         if isinstance(log, Panes | Productions):
@@ -117,7 +118,13 @@ class LandingEpoch(EpochReading):
             return self._engines.arrived(log, self._part(log.of))
         others = [name for name in self._logs[log.name].columns if name not in log.columns]
         passed = self._landed[log.name]
-        return self._engines.without(passed, others) if others else passed
+        if not others:
+            return passed
+        # Definitions that declare the same columns read the same bundle, so that they can share what they compute.
+        width = (log.name, *sorted(others))
+        if width not in self._narrow:
+            self._narrow[width] = self._engines.without(passed, others)
+        return self._narrow[width]
 
 
 class RecordedEpoch(EpochReading):

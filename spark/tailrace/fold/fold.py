@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tailrace.engines.protocol import AnySide, BundleRecords, EpochCounts
@@ -24,6 +25,23 @@ class Phases:
         """
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+    def share(self, parts: Iterable[Phases]) -> None:
+        """Divide the time that has passed since the end of the previous phase among the phases of `parts`.
+
+        The parts may have run at the same time, so the durations of their phases are added up, and count only in
+        proportion to each other.
+        """
+        spent = dict[str, float]()
+        for part in parts:
+            for name, seconds in part.seconds.items():
+                spent[name] = spent.get(name, 0.0) + seconds
+        now, whole = time.perf_counter(), sum(spent.values())
+        if not whole:
+            return
+        for name, seconds in spent.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + (now - self._since) * seconds / whole
         self._since = now
 
 

@@ -21,6 +21,7 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import least
+from tailrace.sql.records.ways import runs_in_sql
 
 if TYPE_CHECKING:
     from tailrace.engines.spark.engine import SparkEngine
@@ -70,6 +71,14 @@ class StreamEngines:
             return self.spark.next_side(side, definition, bundle, state)
         choice = self.policy.goes_over(definition, here=isinstance(bundle, pa.Table), rows=state.count)
         return side if choice is None else self.spark.side_taking(definition, choice, bundle, state)
+
+    def compute_here(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> bool:
+        """Return True if native code of this process runs a fold's next epoch, without Spark and without code of the
+        user.
+        """
+        if not side.direct or not isinstance(bundle, pa.Table) or not runs_in_sql(definition):
+            return False
+        return self.policy.goes_over(definition, here=True, rows=state.count) is None
 
     def having(self, bundles: Iterable[BundleRecords]) -> DuckEngine | SparkEngine:
         """Return the engine that can process these bundles: DuckDB if all bundles are in this process, otherwise

@@ -7,10 +7,11 @@ continues with the other folds. So definitions can be added, changed and removed
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, LedgerReading, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
@@ -18,6 +19,7 @@ from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.fold_kinds import fold_of
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
+from tailrace.fold.side_by_side import SideBySide, in_waves
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import DefinitionDropped
 from tailrace.lake.catalog.lake import Lake
@@ -35,6 +37,9 @@ from tailrace.model.logs.widest import LogConflictError, widest
 
 if TYPE_CHECKING:
     from tailrace.engines.spark.session import Starting
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -81,19 +86,23 @@ class FoldGroup(Sequence[LedgerFold]):
         self.lake, self.landing_lease = lake, landing
         self.logs = landed_logs(definitions)
         stages = list(definitions) if alone else _stages(definitions)
-        self._read = {
+        self._others = {
             earlier.name: LedgerReading(lake, earlier, self.engines)
             for earlier in (one for stage in stages for one in stage.before)
             if alone and earlier.name not in {stage.name for stage in stages}
         }
+        self._side_by_side = SideBySide(lake.settings.threads)
         self._following = TaskThread("following", room=1)
+        # The updates leave half of the threads to the folds, so that an epoch does not wait for all updates.
+        self._updating = SideBySide(max(1, self._side_by_side.threads // 2))
+        self._pace = Pace.of(follow_every, lake.settings.freshness)
         self._compacting = Compaction(lake)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, LedgerFold] = {}
         setup = FoldSetup(
             lake,
             self.engines,
-            Pace.of(follow_every, lake.settings.freshness),
+            self._pace,
             landing,
             answered=keeping_answers(definitions) if answered is None else answered,
             fed={earlier.name for stage in stages for earlier in stage.before},
@@ -125,7 +134,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
         after = epoch - 1 if after is None else after
-        return RecordedEpoch(self.engines, {**self._read, **self._by_name}, recordings, epoch, after)
+        return RecordedEpoch(self.engines, {**self._others, **self._by_name}, recordings, epoch, after)
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
         """Return an epoch that a definition has already read, by reading it again from the tables."""
@@ -157,11 +166,64 @@ class FoldGroup(Sequence[LedgerFold]):
         A fold runs after the folds whose output it reads. Returns the results by definition. Dropped folds have no
         result.
         """
-        found = {}
-        for fold in self._standing():
-            with self._dropping(fold):
-                found[fold.definition.name] = fold.stage(epoch.of(fold.definition.log), phases)
+        found = dict[str, EpochResult]()
+        for wave in self._waves():
+            with self._read(wave, epoch) as passed:
+
+                def stage(fold: LedgerFold, own: Phases, passed: Mapping[str, PassedEpoch] = passed) -> EpochResult:
+                    return fold.stage(passed[fold.definition.name], own)
+
+                for fold, result in self._each(self._among(passed), stage, phases, passed):
+                    found[fold.definition.name] = result
         return found
+
+    def _waves(self) -> Iterator[list[LedgerFold]]:
+        """Iterate over the folds in waves (`in_waves`). Folds that are dropped during the iteration are skipped."""
+        for wave in in_waves(self):
+            if standing := [fold for fold in wave if self._stands(fold)]:
+                yield standing
+
+    def _stands(self, fold: LedgerFold) -> bool:
+        return self._by_name.get(fold.definition.name) is fold
+
+    def _among(self, names: Collection[str]) -> list[LedgerFold]:
+        return [fold for fold in self if fold.definition.name in names]
+
+    @contextmanager
+    def _read(self, wave: Iterable[LedgerFold], epoch: EpochReading) -> Iterator[Mapping[str, PassedEpoch]]:
+        """Read an epoch for the folds of a wave, by the names of their definitions; dropped folds have no epoch.
+
+        As long as the block runs, the folds share what they compute of the same bundle.
+        """
+        passed = dict[str, PassedEpoch]()
+        for fold in wave:
+            with self._dropping(fold):
+                passed[fold.definition.name] = epoch.of(fold.definition.log)
+        with self.engines.duck.shared.of([one.bundle for one in passed.values()]):
+            yield passed
+
+    def _each(
+        self,
+        folds: Sequence[LedgerFold],
+        work: Callable[[LedgerFold, Phases], Result],
+        phases: Phases,
+        passed: Mapping[str, PassedEpoch] | None = None,
+    ) -> Iterator[tuple[LedgerFold, Result]]:
+        """Do work for each fold, side by side if the folds are in this process; yield the results in the folds' order.
+
+        `passed` are the epochs to stage, if the work stages one. Dropped folds have no result. Raises the error of the
+        first fold whose work failed.
+        """
+
+        def beside(fold: LedgerFold) -> bool:
+            return fold.side.direct if passed is None else fold.stays(passed[fold.definition.name].bundle)
+
+        for fold, outcome in self._side_by_side.each(folds, work, beside, phases):
+            if self._stands(fold):
+                with self._dropping(fold):
+                    result = outcome.result()
+                if self._stands(fold):
+                    yield fold, result
 
     def publish(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
         """Publish the staged epoch of each fold.
@@ -170,29 +232,36 @@ class FoldGroup(Sequence[LedgerFold]):
         (X4). The readers of such a fold stage the epoch again, too, because they have read its old output.
         """
         again = dict[str, EpochResult]()
-        for fold in self._standing():
-            with self._dropping(fold):
-                result = None
+        for wave in self._waves():
+            for fold in wave:
                 if any(earlier.name in again for earlier in fold.definition.before):
-                    fold.anew()
-                    result = fold.stage(epoch.of(fold.definition.log), phases)
-                result = self._published(fold, epoch, phases) or result
-                if result is not None:
-                    again[fold.definition.name] = result
+                    with self._dropping(fold):
+                        fold.anew()
+                        again[fold.definition.name] = fold.stage(epoch.of(fold.definition.log), phases)
+            standing = [fold for fold in wave if self._stands(fold)]
+            for fold, published in self._each(standing, lambda fold, _: self._publishes(fold), phases):
+                if not published:
+                    with self._dropping(fold):
+                        again[fold.definition.name] = self._corrected(fold, epoch, phases)
         return again
 
-    def _published(self, fold: LedgerFold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
-        """Publish a fold's staged epoch. Each time a backfill has corrected the fold's state, stage the epoch again
-        first (X4).
-
-        Returns the result of the last repeated staging, or None if nothing was staged again.
-        """
-        again = None
-        while not fold.publish():
-            again = fold.stage(epoch.of(fold.definition.log), phases)
+    def _publishes(self, fold: LedgerFold) -> bool:
+        """Publish a fold's staged epoch. Returns False if a backfill has corrected the fold's state meanwhile."""
+        if not fold.publish():
+            return False
         self._trimming[fold.definition.name].after_commit()
         self._compacting.after_commit(fold.lease)
-        return again
+        return True
+
+    def _corrected(self, fold: LedgerFold, epoch: EpochReading, phases: Phases) -> EpochResult:
+        """Stage and publish the epoch of a fold whose state a backfill has corrected, until it is published (X4).
+
+        Returns the result of the last staging.
+        """
+        while True:
+            result = fold.stage(epoch.of(fold.definition.log), phases)
+            if self._publishes(fold):
+                return result
 
     def due(self) -> int | None:
         """Return the next processing time, in microseconds, at which any fold may have output without a record.
@@ -218,8 +287,23 @@ class FoldGroup(Sequence[LedgerFold]):
 
     def follow(self) -> None:
         """Start updating the tables that are computed from the ledgers, such as tables of answers."""
-        for fold in self:
-            fold.follow(self._following)
+        updates = {fold.definition.name: update for fold in self if (update := fold.update()) is not None}
+        if updates:
+            self._following.submit(partial(self._update, updates))
+        if any(fold.waits for fold in self):
+            self._following.settle()
+
+    def _update(self, updates: Mapping[str, Callable[[], None]]) -> None:
+        """Run the updates of several definitions' tables. The pace counts them as one update."""
+        started = self._pace.now()
+        folds = self._among(updates)
+
+        def update(fold: LedgerFold, _: Phases) -> None:
+            updates[fold.definition.name]()
+
+        for _, outcome in self._updating.each(folds, update, lambda fold: fold.side.direct, Phases()):
+            outcome.result()
+        self._pace.note("", self._pace.now() - started)
 
     def follow_idly(self) -> None:
         """Start the updates that are overdue, at a time when no epoch arrives; never wait for an update."""
@@ -238,10 +322,11 @@ class FoldGroup(Sequence[LedgerFold]):
         with closing(self.engines):
             self._following.close()
             self._compacting.close()
-            for fold in self:
-                with self._dropping(fold):
-                    fold.close()
-            for one in self._read.values():
+            for _ in self._each(list(self), lambda fold, _: fold.close(), Phases()):
+                pass
+            self._side_by_side.close()
+            self._updating.close()
+            for one in self._others.values():
                 one.close()
 
     def leap(self, last: int) -> None:
@@ -281,19 +366,29 @@ class FoldGroup(Sequence[LedgerFold]):
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started, results = Phases(), time.perf_counter(), dict[str, EpochResult]()
             read = self._recorded(epoch, recordings)
-            for fold in self._standing():
-                if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
-                    continue
-                if fold.epoch < 0 and epoch < begins[fold.definition.name]:
-                    continue
-                with self._dropping(fold):
-                    staged = fold.stage(read.of(fold.definition.log), phases)
-                    results[fold.definition.name] = self._published(fold, read, phases) or staged
+            for wave in self._waves():
+                lacking = [fold for fold in wave if _lacks(fold, epoch, begins)]
+                results |= self._folded(lacking, read, phases)
             if not self:
                 return
             self.follow()
             if results:
                 yield MissedEpoch(epoch, results, time.perf_counter() - started, phases.seconds)
+
+    def _folded(self, wave: Sequence[LedgerFold], epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
+        """Stage and publish an epoch in each fold of a wave. Returns the results by definition."""
+        found = dict[str, EpochResult]()
+        with self._read(wave, epoch) as passed:
+
+            def fold_one(fold: LedgerFold, own: Phases) -> tuple[EpochResult, bool]:
+                result = fold.stage(passed[fold.definition.name], own)
+                return result, self._publishes(fold)
+
+            done = list(self._each(self._among(passed), fold_one, phases, passed))
+        for fold, (result, published) in done:
+            with self._dropping(fold):
+                found[fold.definition.name] = result if published else self._corrected(fold, epoch, phases)
+        return found
 
     def _drop(self, fold: LedgerFold, lost: FencedError) -> None:
         """Drop a fold and the folds that read its output. The staged epochs of the dropped folds are not published."""
@@ -313,6 +408,13 @@ class FoldGroup(Sequence[LedgerFold]):
             return f"another process has taken the lease of {fold.lease.table}"
         number = head.number("generation")
         return f"generation {number} with another meaning took over: restart this stream with the changed definition"
+
+
+def _lacks(fold: LedgerFold, epoch: int, begins: Mapping[str, int]) -> bool:
+    """Return True if a fold lacks an epoch; `begins` has the first epoch of each definition's logs."""
+    if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
+        return False
+    return fold.epoch >= 0 or epoch >= begins[fold.definition.name]
 
 
 def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:

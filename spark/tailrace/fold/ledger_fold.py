@@ -14,7 +14,6 @@ from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.poison import LARGEST, find_poison, identity_columns, may_be_of_records, unfoldable_error
-from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
@@ -36,6 +35,13 @@ from tailrace.model.definition.record_steps import Place
 
 _LONGEST = 500
 """The maximum length, in characters, of the recorded reason why a record was set aside."""
+
+
+@dataclass(frozen=True)
+class _WrittenEpoch:
+    """What is left of an epoch's result after its rows were written: the state."""
+
+    state: Any
 
 
 @dataclass
@@ -129,9 +135,16 @@ class LedgerFold:
         properties = {**own.properties, **self.lease.properties}
         stepped = self._settled(stepped, clock)
         folded = self._write(stepped, properties, clock)
+        if not self.feeds and self.lease.branch.holds:
+            # Nobody needs the rows any more: they are in files, and no other definition reads them.
+            stepped = _WrittenEpoch(stepped.state)
         self._staged = _Staged(stepped, properties, folded, onward)
         phases.end("step")
         return folded
+
+    def stays(self, bundle: BundleRecords) -> bool:
+        """Return True if native code of this process folds a bundle, so that other folds can compute meanwhile."""
+        return self.engines.compute_here(self.side, self.definition, bundle, self.state)
 
     def _may_set_aside(self, error: Exception) -> bool:
         if self.lake.settings.poison == "stop":
@@ -251,8 +264,14 @@ class LedgerFold:
         """
         return 0
 
-    def follow(self, beside: TaskThread) -> None:
-        """Do nothing, because there is no table (such as a table of answers) that must be updated from this ledger."""
+    def update(self) -> Callable[[], None] | None:
+        """Return None: there is no table (such as a table of answers) that must be updated from this ledger."""
+        return None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the stream has to wait for an update of the tables that are computed from this ledger."""
+        return False
 
     def follow_now(self) -> None:
         """Do nothing, because there is no table that must be updated from this ledger."""

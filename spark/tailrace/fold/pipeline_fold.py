@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from tailrace.fold.follower_pace import Trailing
 from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
-from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.change.generations import GENERATION, generation_of, settle
 from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
 from tailrace.lake.schema.pipeline_tables import answer_contract
@@ -64,14 +64,14 @@ class PipelineFold(LedgerFold):
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
-    def follow(self, beside: TaskThread) -> None:
-        """Start an update of the answers on another thread; if the answers are too far behind, wait for the update."""
-        if not self._answers:
-            return
-        if self.trailing.asks():
-            beside.submit(partial(self._follow, self.trailing.epochs))
-        if self.trailing.waits():
-            beside.settle()
+    def update(self) -> Callable[[], None] | None:
+        """Return the update of the answers if it should start now. The caller has to run the update."""
+        return partial(self._follow, self.trailing.epochs) if self._answers and self.trailing.asks() else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the answers are so far behind that the stream has to wait for an update."""
+        return self._answers and self.trailing.waits()
 
     def follow_now(self) -> None:
         """Update the answers from the ledger."""

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.arrivals import UNKNOWN
-from tailrace.engines.choose import EngineChoice
+from tailrace.engines.choose import EngineChoice, in_bytes
 from tailrace.engines.claims import KeySide
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
@@ -19,6 +19,7 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.duckdb.executions.execution import DuckResult
 from tailrace.engines.duckdb.executions.preparation import DuckBundle, Steps
+from tailrace.engines.duckdb.executions.shared_work import SharedWork
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.keys import DuckKeys, DuckKeyState
 from tailrace.engines.duckdb.productions import DuckJoin, DuckMap
@@ -48,6 +49,7 @@ class DuckEngine:
 
     def __init__(self, lake: Lake, by_spark: Callable[[Ranged, pa.Table], pa.Table] | None = None) -> None:
         self.lake, self._by_spark = lake, by_spark
+        self.shared = SharedWork(in_bytes(lake.settings.memory) // 4)
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
@@ -134,6 +136,7 @@ def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) 
 @duck_side.register
 def _of_pipeline(definition: Pipeline, engine: DuckEngine, choice: EngineChoice) -> _WindowSide:
     execution = execution_of(engine.database.cursor(), definition, engine.steps(definition))
+    execution.share(engine.shared)
     return DuckSide(engine.lake, execution, choice)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import Enum
 
 from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.selections import is_common, may_fail
 
@@ -32,6 +35,13 @@ def sql_alone(pipeline: Pipeline) -> bool:
     Only in this case can Spark's executors aggregate the records while this process keeps the open windows.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
+
+
+def runs_in_sql(definition: Definition) -> bool:
+    """Return True if the common SQL alone can fold a definition of any kind, without code of the user."""
+    if isinstance(definition, Pipeline):
+        return sql_alone(definition)
+    return isinstance(definition, Map | Join) and all(map(is_common, definition.each))
 
 
 def may_reject(pipeline: Pipeline) -> bool:

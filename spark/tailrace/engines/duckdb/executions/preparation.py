@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import duckdb
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.executions.shared_work import SharedWork
 from tailrace.engines.python.record_calls import step_calls
 from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
 from tailrace.lake.schema.owned_tables import tables_of
@@ -55,10 +57,22 @@ class Stepping:
         self.connection, self.definition, self._steps = connection, definition, steps or self._own_steps
         self.schema: pa.Schema = iceberg_schema(tables_of(definition).ledger).as_arrow()
         self._own = f"tailrace_{definition.name}_{uuid.uuid4().hex[:8]}"
+        self._shared: tuple[SharedWork, int] | None = None
         self._names = {"bundle": Relation(f"{self._own}_bundle")}
+
+    def share(self, shared: SharedWork) -> None:
+        """Run the definition's steps only once on a bundle for all definitions of a stream with equal steps."""
+        if self.definition.each:
+            self._shared = shared, shared.kind("steps", self.definition.each, dict(self.definition.log.columns))
 
     def _prepared(self, bundle: pa.Table) -> DuckBundle:
         """Run the definition's steps on a bundle, and separate the rejected records."""
+        if self._shared is None:
+            return self._separated(bundle)
+        shared, kind = self._shared
+        return shared.once(bundle, kind, partial(self._separated, bundle), lambda made: int(made.records.nbytes))
+
+    def _separated(self, bundle: pa.Table) -> DuckBundle:
         table = self._steps(bundle)
         if not may_fail(self.definition):
             return DuckBundle(table, None)
