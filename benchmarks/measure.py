@@ -12,11 +12,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,8 +45,8 @@ class Task:
 
     `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
     all at once. `repeats` is how often a job that can be repeated in a session is, `number` the place among the runs.
-    `variant` names a way to do it. `cores` are those that Spark is given, None for all. `engine` runs our side: auto,
-    duckdb or spark. `launched` is when the process was started, as `time.time` has it.
+    `variant` names a way to do it. `cores` are those that the process and its JVM are bound to, None for all. `engine`
+    runs our side: auto, duckdb or spark. `launched` is when the process was started, as `time.time` has it.
     """
 
     job: str
@@ -113,7 +114,7 @@ def run(side: str, task: Task) -> Outcome:
     started, busy = time.perf_counter(), _machine_seconds()
     together = 0.0
     with (task.home / "output.txt").open("w") as output:
-        job = subprocess.Popen(command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT)
+        job = start(command, task, output)
         try:
             while job.poll() is None and time.perf_counter() - started < LONGEST:
                 if not task.over.exists():
@@ -133,6 +134,19 @@ def run(side: str, task: Task) -> Outcome:
     outcome.facts["together_mb"] = together
     outcome.facts["others_cores"] = round(max(0.0, others) / (time.perf_counter() - started), 2)
     return outcome
+
+
+def start(command: Sequence[str], task: Task, output: IO[str]) -> subprocess.Popen[bytes]:
+    """Start a side's process, bound to the task's cores."""
+    own = sorted(os.sched_getaffinity(0))[: task.cores]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(task.home),
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        preexec_fn=partial(os.sched_setaffinity, 0, own),  # This process has one thread.
+    )
 
 
 def environment(home: Path) -> dict[str, str]:

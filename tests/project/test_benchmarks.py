@@ -15,11 +15,12 @@ import pytest
 # The folder `benchmarks` is not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import run
+from benchmarks import measure, run
 from benchmarks.cases import CASES, LARGE, Plan, Result, steady
 from benchmarks.compare import DifferentError, answers, differences, expected, same
 from benchmarks.data import BEGIN, DISORDER, SCHEMA, SEED, VIEWS_A_FILE, WARM_UP_SEED, WINDOW, file_of_views, views
-from benchmarks.measure import environment
+from benchmarks.many_cores import numbers_of_cores, told
+from benchmarks.measure import Outcome, Task, environment
 
 
 def result(ours: float, theirs: float, target: float | None) -> Result:
@@ -185,3 +186,37 @@ def test_the_settings_of_the_shell_do_not_reach_a_measured_process(
     assert "TAILRACE_DRIVER_MEMORY" not in given
     assert given["TAILRACE_JARS"] == "/jars"
     assert str(tmp_path) in given["JDK_JAVA_OPTIONS"]
+
+
+def test_more_cores_are_told_by_the_fit_and_targets_by_what_was_measured() -> None:
+    """Our side has 1 s that is serial of 9, theirs 2 of 18, and DuckDB none of 8."""
+
+    def outcomes(serial: float, shared: float, cores: int) -> list[Outcome]:
+        return [Outcome([serial + shared / cores], facts={"cpu": 9.0, "together_mb": 100.0})]
+
+    parts = {"ours": (1.0, 8.0), "handwritten": (2.0, 16.0), "duck": (0.0, 8.0)}
+    plan = Plan(Path(), 1, 1)
+
+    def told_on(*numbers: int) -> dict[str, Result]:
+        found = {(side, cores): outcomes(*own, cores) for cores in numbers for side, own in parts.items()}
+        return {one.what: one for one in told(plan, "backfill", 1, found)}
+
+    two = told_on(1, 2)
+    assert two["backfill, 1 core"].ratio == pytest.approx(2.0)
+    assert two["backfill, 16 cores by the fit"].ours == pytest.approx(1.5)
+    assert two["backfill, 16 cores by the fit, beside DuckDB"].theirs == pytest.approx(0.5)
+    assert {one.target for one in two.values()} == {None}
+    assert "backfill, serial part: ours 11%, theirs 11%, duckdb 0%" in two
+    many = told_on(*numbers_of_cores(16))
+    assert many["backfill, 16 cores"].met
+    assert many["backfill, 16 cores, beside DuckDB"].met is False
+    assert "backfill, 64 cores by the fit" in many
+    assert "backfill, serial part: ours 11%, theirs 11%, duckdb 0%; fits are off by 0% at most" in many
+
+
+def test_a_measured_process_is_bound_to_its_cores(tmp_path: Path) -> None:
+    small = views(tmp_path / "views", VIEWS_A_FILE)
+    code, task = "import os; print(len(os.sched_getaffinity(0)))", Task("", tmp_path, tmp_path, small, small, cores=1)
+    with (tmp_path / "output.txt").open("w") as output:
+        assert measure.start([sys.executable, "-c", code], task, output).wait() == 0
+    assert (tmp_path / "output.txt").read_text() == "1\n"
