@@ -24,6 +24,7 @@ from tailrace.plan.stages import (
 )
 from tailrace.sql.epoch import map_rows
 from tailrace.sql.records.selections import accepted_records, may_fail, needs_spark, query_steps
+from tailrace.sql.records.traced_steps import traced
 from tailrace.sql.terms import Relation
 
 
@@ -38,8 +39,11 @@ def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
     yield read_stage(log, begin)
     # If one of the map's steps is written for Spark, Spark runs all steps of the map.
     steps = Execution.SPARK if needs_spark(definition) else sql
+    types = log.columns
     for step in definition.each:
-        yield stage("step", Execution.PYTHON if isinstance(step, Each) else steps, written(step))
+        called = isinstance(step, Each) and traced(step, types) is None
+        yield stage("step", Execution.PYTHON if called else steps, written(step))
+        types = step.columns(types)
     if definition.keep is not None:
         yield stage("keep", sql, written(definition.keep))
     query = "ledger" if any(_queries(definition, begin)) else ""

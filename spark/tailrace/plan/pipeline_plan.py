@@ -38,6 +38,7 @@ from tailrace.sql.epoch.epoch_texts import VIEWS, EpochTexts
 from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import needs_spark
+from tailrace.sql.records.traced_steps import called_because
 from tailrace.sql.records.ways import Way, may_reject, reasons_for_python, sql_alone, way
 from tailrace.sql.terms import Query, Relation, Sql
 
@@ -221,8 +222,13 @@ class _PipelinePlan:
         by, why = self.begin.sql, "SQL expressions of the record's columns"
         if needs_spark(pipeline):
             by, why = Execution.SPARK, "a step is written for Spark, which takes the records before all else"
-        if any(isinstance(one, Each) for one in pipeline.each):
-            by, why = Execution.PYTHON, "a function of one's own is called for every record, in Arrow batches"
+        if (reason := called_because(pipeline)) is not None:
+            by, why = (
+                Execution.PYTHON,
+                f"a function of one's own is called for every record, in Arrow batches: {reason}",
+            )
+        elif any(isinstance(one, Each) for one in pipeline.each):
+            why = "a function of one's own is compiled to SQL, and called for the records of which SQL is not sure"
         steps, keep = tuple(map(written, pipeline.each)), None if pipeline.keep is None else written(pipeline.keep)
         kept = "" if keep is None else f"kept are records with {keep}"
         yield stage("prepare", by, *steps, kept, why=why, steps=steps, keep=keep)

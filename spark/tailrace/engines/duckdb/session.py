@@ -39,6 +39,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import FAILED, step_query
+from tailrace.sql.records.traced_steps import sure_records, traced, unsure_records
 from tailrace.sql.terms import Condition, Query, Relation, all_of, new_relation
 
 ROWS_A_CALL = 200_000
@@ -217,8 +218,23 @@ class DuckSession:
             self.connection.close()
 
     def _called(self, relation: Relation, step: Any, types: dict[str, str]) -> Relation:
-        """Call a step's Python function for each record, and return a relation of the records returned by the calls."""
-        reader = self._read(all_of(relation))
+        """Call a step's Python function for each record, and return a relation of the records returned by the calls.
+
+        If the function is traced, it is called only for the records of which SQL is not sure.
+        """
+        if (found := traced(step, types)) is None:
+            return self._called_for(all_of(relation), step, types)
+        columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
+        failing = FAILED in columns
+        sure = sure_records(found, relation, columns, step.gives, failing=failing)
+        called = self._called_for(unsure_records(found, relation, columns, failing=failing), step, types)
+        if self.count(called):
+            return self.view(Query(f"{sure} UNION ALL SELECT * FROM {called}"))
+        self.free(called)
+        return self.view(sure)
+
+    def _called_for(self, text: Query, step: Any, types: dict[str, str]) -> Relation:
+        reader = self._read(text)
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *arrow_schema(step.gives), pa.field(FAILED, pa.string())])
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, step_calls(step, types, schema)(reader)))

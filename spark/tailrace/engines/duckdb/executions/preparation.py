@@ -21,6 +21,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, step_query
+from tailrace.sql.records.traced_steps import sure_records, traced, unsure_records
 from tailrace.sql.terms import Relation
 
 Connection = duckdb.DuckDBPyConnection
@@ -92,15 +93,25 @@ class Stepping:
         return table
 
     def _taken(self, table: pa.Table, step: Any, types: Mapping[str, str]) -> pa.Table:
+        found = traced(step, types) if isinstance(step, Each) else None
+        if found is not None:
+            columns, source, failing = table.column_names, self._names["bundle"], FAILED in table.column_names
+            sure = self._queried(table, in_duckdb(sure_records(found, source, columns, step.gives, failing=failing)))
+            unsure = self._queried(table, in_duckdb(unsure_records(found, source, columns, failing=failing)))
+            return pa.concat_tables([sure, self._called(unsure, step, types).cast(sure.schema)])
         if isinstance(step, Each):
-            new = arrow_schema(step.gives)
-            fields = [field for field in table.schema if field.name != FAILED]
-            schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
-            return pa.Table.from_batches(step_calls(step, dict(types), schema)(table.to_batches()), schema)
+            return self._called(table, step, types)
         columns = table.column_names
         text = step_query(step, self._names["bundle"], types, columns, failing=FAILED in columns)
         assert text is not None, f"{step!r} is a step for Spark"
         return self._queried(table, in_duckdb(text))
+
+    @staticmethod
+    def _called(table: pa.Table, step: Each, types: Mapping[str, str]) -> pa.Table:
+        """Call a step's Python function for each record of a table."""
+        fields = [field for field in table.schema if field.name != FAILED]
+        schema = pa.schema([*fields, *arrow_schema(step.gives), pa.field(FAILED, pa.string())])
+        return pa.Table.from_batches(step_calls(step, dict(types), schema)(table.to_batches()), schema)
 
     def _selected(self, table: pa.Table, items: str, where: str) -> pa.Table:
         return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")

@@ -24,6 +24,7 @@ from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
 from tailrace.sql.records.selections import FAILED, may_fail, query_steps, step_query
+from tailrace.sql.records.traced_steps import sure_records, traced, unsure_records
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 
 Text = TypeVar("Text", Query, Relation)
@@ -106,7 +107,20 @@ def _given(text: Text | None) -> Text:
 
 
 def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
-    """Call a step's Python function on the records, except on records that failed in an earlier step."""
+    """Call a step's Python function on the records, except on records that failed in an earlier step.
+
+    If the function is traced, it is called only for the records of which SQL is not sure.
+    """
+    if (found := traced(step, types)) is not None:
+        columns, failing = frame.columns, FAILED in frame.columns
+        spark, gives = frame.sparkSession, step.gives
+        sure = query_frame(spark, frame, lambda view: sure_records(found, view, columns, gives, failing=failing))
+        unsure = query_frame(spark, frame, lambda view: unsure_records(found, view, columns, failing=failing))
+        return sure.unionByName(_called_for(unsure, step, types))
+    return _called_for(frame, step, types)
+
+
+def _called_for(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
     fields = [field for field in frame.schema.fields if field.name != FAILED]
     schema = StructType([*fields, *schema_of(step.gives).fields, StructField(FAILED, StringType())])
     return frame.mapInArrow(over_batches(step_calls(step, dict(types), to_arrow_schema(schema))), schema)
