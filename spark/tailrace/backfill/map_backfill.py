@@ -7,16 +7,21 @@ may run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, folded_head, version_as_of
+from tailrace.backfill.range_run import (
+    NOTHING,
+    Found,
+    RangeBackfill,
+    RangeRun,
+    RowsRun,
+    folded_head,
+    found_new,
+    version_as_of,
+)
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import map_output
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import FileChange, Head
-from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import COUNTS
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.map import Map
@@ -49,19 +54,13 @@ class MapRun(RowsRun[Map]):
         files = self.session.files(new, self.ledger)
         if files is None:
             return self.differences(run, pinned)
-        return Found(None, {**_NOTHING, "changed": sum(file.record_count for file in files)}, tuple(files))
+        return found_new(files)
 
     def differences(self, run: Run, pinned: Head) -> Found:
         computed = self._mapped(pinned)
         if not self._held():
             return self._new(computed)
         return self.compare(computed, pinned.number("epoch"))
-
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        if found.changes is None:
-            branch.hold(FileChange(found.files), properties)
-        else:
-            super().write(found, run, pinned, branch, properties)
 
     def _mapped(self, pinned: Head) -> Query:
         """Return a query that applies the map to the log's records in the range, up to the epoch of the pinned
@@ -82,11 +81,7 @@ class MapRun(RowsRun[Map]):
         # Without Spark, counting the rows reads only the columns that the condition needs. The other columns are read
         # when the rows are written.
         relation = self.session.view(text)
-        return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})
-
-
-_NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
-"""The counts of a run that finds no differences."""
+        return Found(relation, {**NOTHING, "changed": self.session.count(relation)})
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from tailrace.backfill.handover import Handover, check_followers
 from tailrace.backfill.range_answers import RangeAnswers
-from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, folded_head
+from tailrace.backfill.range_run import (
+    Found,
+    RangeBackfill,
+    RangeRun,
+    folded_head,
+    found_new,
+    version_as_of,
+)
 from tailrace.backfill.result import BackfillError
 from tailrace.engines import log_records
 from tailrace.engines.batch.held_answers import held_answers
@@ -24,7 +31,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.window_spans import windows_between
 from tailrace.sql.results.answers import answer_rows, current_answers, events_from, events_in, events_until, in_range
-from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
+from tailrace.sql.results.backfill_rows import BackfillVersion, new_panes, pane_rows
 from tailrace.sql.terms import Query
 
 
@@ -94,21 +101,40 @@ class ClosedWindows(RangeRun[Pipeline]):
         super().__init__(session, pipeline, first, last, pinned)
         self.answers = answers
 
-    def differences(self, run: Run, pinned: Head) -> Found:
-        pipeline, answers = self.definition, answer_rows(self.definition.finished)
-        computed = self.answers.answers(pipeline, pinned.number("epoch"), self.first, self.last)
+    def compute(self, run: Run, pinned: Head) -> Found:
         if self._anything_held():
-            table = held_answers(self.session, pipeline, self._within)
-            text_ = answers.differences(computed, current_answers(pipeline, table, in_range(self.first, self.last)))
-        else:
-            text_ = answers.new(computed)
-        return self.count_changes(text_, held="change <> 'new'")
+            return self.differences(run, pinned)
+        # If there are no answers in the range, every computed answer is new. So the panes are written without a
+        # comparison, together with their answers, and are counted from the written files.
+        new = self._new(pinned)
+        files = self.session.new_panes(new_panes(self.definition, new, version_as_of(run, pinned)), self.definition)
+        return self._counted(new) if files is None else found_new(*files, held=0)
+
+    def differences(self, run: Run, pinned: Head) -> Found:
+        if not self._anything_held():
+            return self._counted(self._new(pinned))
+        pipeline, answers = self.definition, answer_rows(self.definition.finished)
+        held = current_answers(
+            pipeline, held_answers(self.session, pipeline, self._within), in_range(self.first, self.last)
+        )
+        return self._counted(answers.differences(self._computed(pinned), held))
+
+    def _computed(self, pinned: Head) -> Query:
+        """Return the query that computes the range's answers from the log, up to the epoch of the pinned commit."""
+        return self.answers.answers(self.definition, pinned.number("epoch"), self.first, self.last)
+
+    def _new(self, pinned: Head) -> Query:
+        """Return the query for the differences if the range has no answers."""
+        return answer_rows(self.definition.finished).new(self._computed(pinned))
+
+    def _counted(self, differences: Query) -> Found:
+        return self.count_changes(differences, held="change <> 'new'")
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return pane_rows(self.definition, found.different, written)
 
     def published(self, found: Found, snapshot: int) -> None:
-        self.follower.follow(fresh=None if found.counts["held"] else snapshot)
+        self.follower.follow(fresh=None if found.counts["held"] else snapshot, files=found.answers)
 
     def open_follower(self, owner: str) -> Follows:
         return self.session.follower(self.definition, owner)

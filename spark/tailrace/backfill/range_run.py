@@ -20,7 +20,7 @@ from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.catalog.table_protocol import FileChange, Head
 from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.answers_merge import Follows, Unfollowed
 from tailrace.lake.commit.branch import Branch
@@ -46,12 +46,14 @@ class Found:
 
     The column `change` of the relation has the kind of each difference. In addition to a run's usual counts, `held`
     counts the windows of the range that have an answer. If the rows are already written, `files` lists their files,
-    which are not in a table yet; `changes` is then None.
+    which are not in a table yet; `changes` is then None. `answers` are then the files of their answers, if the table of
+    answers can take these files as they are.
     """
 
     changes: Relation | None
     counts: Mapping[str, int]
     files: tuple[DataFile, ...] = ()
+    answers: tuple[DataFile, ...] = ()
 
     @property
     def different(self) -> Relation:
@@ -127,7 +129,10 @@ class RangeRun(ABC, Generic[D]):
         return Unfollowed(self.lake, self.definition.name)
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
+        if found.changes is None:
+            branch.hold(FileChange(found.files), properties)
+        else:
+            self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
 
     def follow(self) -> int:
         return self.follower.follow()
@@ -149,6 +154,16 @@ class RangeRun(ABC, Generic[D]):
         counts = {name: Condition(condition) for name, condition in (dict(usual) | conditions).items()}
         counted = self.session.counted(differences, counts)
         return Found(counted.relation, counted.counts)
+
+
+NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
+"""The counts of a run that finds no differences."""
+
+
+def found_new(files: Sequence[DataFile], answers: Sequence[DataFile] = (), **more: int) -> Found:
+    """Return the differences of a range that had no rows, from the files of all its rows; `more` has further counts."""
+    changed = sum(file.record_count for file in files)
+    return Found(None, {**NOTHING, "changed": changed, **more}, tuple(files), tuple(answers))
 
 
 class RowsRun(RangeRun[W]):

@@ -169,6 +169,13 @@ class Session(Protocol):
         Returns None if the engine cannot write such files.
         """
 
+    def new_panes(self, text: Query, pipeline: Pipeline) -> tuple[Sequence[DataFile], Sequence[DataFile]] | None:
+        """Write a query's panes as files of the ledger, and their answers as files of the table of answers.
+
+        The tables do not list the files yet. There must be one pane for each window, and no retraction. The second list
+        is empty if there is no table of answers. Returns None if the engine cannot write such files.
+        """
+
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
         """Return the follower that updates a pipeline's answers from its ledger."""
 

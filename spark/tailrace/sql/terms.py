@@ -131,6 +131,11 @@ def total(part: Part, of: str) -> str:
     return f"CAST({made} AS {part.type})"
 
 
+def count_total(part: Part, of: str) -> str:
+    """Return the aggregate that counts a group's rows in which `of` is not null (`Tally`)."""
+    return f"CAST(COUNT({of}) AS {part.type})"
+
+
 def whole_total(part: Part, of: str) -> str:
     """Return the aggregate that sums a group's 64-bit numbers in a wider type, so that no number of rows overflows the
     sum.
@@ -191,6 +196,22 @@ def sorted_set(values: str, type: str) -> str:
     return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({values}), _s -> {made}), 1)"
 
 
+class Tally(str):
+    """The expression for a number that is 1 or 0, so that its sum over rows is a number of rows.
+
+    `counted` is an expression that is null in exactly the rows in which the number is 0. An engine counts these rows in
+    less time than it adds up the numbers, which takes 128 bits in DuckDB and two sums in Spark (`whole_total`).
+    """
+
+    counted: str
+
+    @classmethod
+    def of(cls, text: str, counted: str) -> Tally:
+        made = cls(text)
+        made.counted = counted
+        return made
+
+
 class Sql:
     """The model's algebra as SQL texts. In the rows of the queries, no truth value is null.
 
@@ -204,6 +225,8 @@ class Sql:
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, int):
+            if value == 1 and type == "bigint":
+                return Tally.of("1L", "true")
             return f"{value}L" if decimal_parts(type) is None else f"CAST({value} AS {type})"
         if isinstance(value, Decimal):
             return f"CAST('{value:f}' AS {type})"
@@ -255,7 +278,12 @@ class Sql:
     def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
         if then == otherwise or condition == "true":
             return then
-        return otherwise if condition == "false" else f"IF({condition}, {then}, {otherwise})"
+        if condition == "false":
+            return otherwise
+        text = f"IF({condition}, {then}, {otherwise})"
+        if (then, otherwise) == ("1L", "0L"):
+            return Tally.of(text, f"IF({condition}, true, NULL)")
+        return Tally.of(text, f"IF({condition}, NULL, true)") if (then, otherwise) == ("0L", "1L") else text
 
     def missing(self, term: Term) -> Term:
         return f"({term} IS NULL)"

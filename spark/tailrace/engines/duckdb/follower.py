@@ -10,18 +10,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import Scan, bytes_read, scan_files, table_bytes
-from tailrace.engines.duckdb.database.written_rows import some_at_once
+from tailrace.engines.duckdb.database.written_rows import FileRows, rows_of_files, write_parts
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
@@ -101,8 +101,42 @@ class ProcessFollower(AnswersFollowing):
         """
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
         each = (part for reader in readers for part in cut_into_files(reader))
-        files = some_at_once(partial(self.lake.write_files, self.name), each)
+        files = write_parts(self.lake, (FileRows(self.name, part) for part in each)).get(self.name, [])
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
+
+    def write_new(self, panes: Query) -> tuple[list[DataFile], list[DataFile]]:
+        """Write panes to files of the ledger, and their answers to files of the table of answers; return both lists.
+
+        Neither table lists the files yet. The panes are computed and sorted only once. There must be exactly one pane
+        per window, and no retractions. If there is no table of answers, the second list is empty.
+        """
+        parts = rows_of_files(self.connection, panes, self.lake, self.ledger, ("window_end", "window_start"))
+        files = write_parts(self.lake, self._with_answers(parts) if self.lake.has(self.name) else parts)
+        return files.get(self.ledger, []), files.get(self.name, [])
+
+    def _with_answers(self, panes: Iterable[FileRows]) -> Iterator[FileRows]:
+        """Yield the rows of the ledger's files, each followed by the rows of those files of answers that are complete.
+
+        The answers are those of `_fresh`.
+        """
+        cutter, literals = FileCutter(), None
+        for part in panes:
+            yield part
+            found = self._answers_of(part)
+            literals = found.literals
+            yield from (found._replace(rows=rows) for rows in cutter.take(found.rows))
+        yield from (FileRows(self.name, rows, literals) for rows in cutter.rest())
+
+    def _answers_of(self, panes: FileRows) -> FileRows:
+        """Return the answers in panes of the ledger, as `pane_answers` selects them."""
+        names = [*self.pipeline.key, *SPAN, *self.pipeline.answer_columns, "timing", *VERSION]
+        rows, literals = panes.rows, panes.literals
+        if self.pipeline.how.value == "discarding":
+            for name in self.pipeline.answer_columns:
+                rows = _with_column(rows, name, pc.struct_field(rows["answer"], name))
+        own = rows.select([name for name in names if name in rows.column_names])
+        apart = None if literals is None else literals.select([n for n in names if n in literals.column_names])
+        return FileRows(self.name, own, apart)
 
     @contextmanager
     def _panes(self, since: int | None, until: int) -> Iterator[Relation]:
@@ -187,20 +221,40 @@ class ProcessFollower(AnswersFollowing):
         return Query(f"SELECT {own} FROM ({newest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
-def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Split rows, which are sorted by window end, into one table per file.
+class FileCutter:
+    """Splits rows, which arrive sorted by window end, into one table per file.
 
     Rows with the same window end stay in the same file, up to `MOST_ALIKE` rows.
     """
-    left: pa.Table | None = None
-    for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        left = rows if left is None else pa.concat_tables([left, rows])
+
+    def __init__(self) -> None:
+        self._left: pa.Table | None = None
+
+    def take(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Take the next rows; yield the tables of the files that are complete now."""
+        left = rows if self._left is None else pa.concat_tables([self._left, rows])
         while left.num_rows > ROWS_A_FILE and (cut := _cut(left)) is not None:
             yield left.slice(0, cut)
             left = left.slice(cut)
-    if left is not None and left.num_rows:
-        yield left
+        self._left = left
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield the table of the last file, if there are rows left."""
+        if self._left is not None and self._left.num_rows:
+            yield self._left
+
+
+def _with_column(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+
+
+def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Split rows, which are sorted by window end, into one table per file (`FileCutter`)."""
+    cutter = FileCutter()
+    for batch in batches:
+        yield from cutter.take(pa.Table.from_batches([batch]))
+    yield from cutter.rest()
 
 
 def _cut(rows: pa.Table) -> int | None:

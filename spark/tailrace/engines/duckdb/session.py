@@ -202,6 +202,9 @@ class DuckSession:
     def files(self, text: Query, table: str) -> Sequence[DataFile]:
         return write_rows(self.connection, text, self.lake, table)
 
+    def new_panes(self, text: Query, pipeline: Pipeline) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
+        return ProcessFollower(self.connection, self.lake, pipeline, "").write_new(text)
+
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)
 

@@ -300,6 +300,9 @@ class ClusterSession:
         log, read = found
         return read.write(self.spark, text, log, self.lake.table(table), ROWS_A_FILE)
 
+    def new_panes(self, text: Query, pipeline: Pipeline) -> None:
+        return None
+
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
         return Follower(self.lake, pipeline, owner, self._here.connection)
 

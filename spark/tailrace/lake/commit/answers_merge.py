@@ -9,12 +9,12 @@ V1).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tailrace.lake.catalog.events import AnswersAdvanced
-from tailrace.lake.catalog.table_protocol import STAMP, Head, Tables, head_of_commits
+from tailrace.lake.catalog.table_protocol import STAMP, FileChange, Head, Tables, head_of_commits
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
@@ -23,7 +23,7 @@ from tailrace.lake.schema.table_names import ledger_name
 class Follows(Protocol):
     """The operations of a follower, which keeps a pipeline's answers up to date with its ledger."""
 
-    def follow(self, *, fresh: int | None = None) -> int:
+    def follow(self, *, fresh: int | None = None, files: Sequence[Any] = ()) -> int:
         """Bring the answers up to date; return the ledger snapshot up to which the answers are current."""
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class Unfollowed:
     lake: Tables
     name: str
 
-    def follow(self, *, fresh: int | None = None) -> int:
+    def follow(self, *, fresh: int | None = None, files: Sequence[Any] = ()) -> int:
         return int(head_of_commits(self.lake.commits(ledger_name(self.name))).snapshot or -1)
 
     def close(self) -> None:
@@ -76,14 +76,15 @@ class Following(ABC):
         commit.
         """
 
-    def follow(self, *, fresh: int | None = None) -> int:
+    def follow(self, *, fresh: int | None = None, files: Sequence[Any] = ()) -> int:
         """Merge the ledger's new rows; return the ledger snapshot up to which the answers are current.
 
         `fresh` is a ledger snapshot whose windows have no rows in the answers yet. If `fresh` is the only new snapshot,
         its rows are appended. For windows without rows in the answers, an append has the same result as a merge, and is
-        cheaper.
+        cheaper. `files` are the files of these rows in the table of answers, if they are written already; they are used
+        only for such an append.
         """
-        head, snapshot = self._followed(fresh)
+        head, snapshot = self._followed(fresh, files)
         self.lake.tell(AnswersAdvanced(self.name, head.number("epoch")))
         return snapshot
 
@@ -91,7 +92,7 @@ class Following(ABC):
         """Remove the follower's branch of the answers."""
         self.branch.drop()
 
-    def _followed(self, fresh: int | None) -> tuple[Head, int]:
+    def _followed(self, fresh: int | None, files: Sequence[Any]) -> tuple[Head, int]:
         """Bring the answers up to date.
 
         Returns a pair: the new head of the answers, and the ledger snapshot up to which the answers are current.
@@ -110,7 +111,10 @@ class Following(ABC):
             since = int(stamped) if stamped and int(stamped) in gained else None
             only = since is not None and gained[:2] == [fresh, since]
             try:
-                self.merge(since, last.snapshot, stamp, fresh=only, empty=head.records == 0)
+                if only and files:
+                    self.branch.hold(FileChange(tuple(files)), stamp)
+                else:
+                    self.merge(since, last.snapshot, stamp, fresh=only, empty=head.records == 0)
                 snapshot = self.branch.publish()
             except MovedError:
                 continue

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import settle
@@ -31,9 +34,9 @@ class AnswersFollowing(Following):
         least = lake.settings.small_files
         self.compaction = TableCompaction(lake, self.name, SmallFiles(least), room=least) if least > 1 else None
 
-    def follow(self, *, fresh: int | None = None) -> int:
+    def follow(self, *, fresh: int | None = None, files: Sequence[Any] = ()) -> int:
         if self.lake.has(self.name):
-            return super().follow(fresh=fresh)
+            return super().follow(fresh=fresh, files=files)
         check_definition(self.lake, self.pipeline)
         return Unfollowed(self.lake, self.name).follow()
 

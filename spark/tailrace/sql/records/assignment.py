@@ -11,14 +11,14 @@ from math import gcd
 from typing import Any
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.combiners.basic import without_negative_zeros
+from tailrace.model.combiners.basic import Merge, without_negative_zeros
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, Tally, quoted
 
 
 def key_names(pipeline: Pipeline) -> list[str]:
@@ -31,9 +31,12 @@ def join_items(*groups: list[str]) -> str:
     return ", ".join(item for group in groups for item in group)
 
 
-def lifted_items(pipeline: Pipeline) -> list[str]:
-    """Return the select-list items with the values that a record adds to the parts of the accumulator."""
-    o, items, columns = Sql(), [], _columns(pipeline)
+def lifted_terms(pipeline: Pipeline) -> dict[str, str]:
+    """Map each part of the accumulator to the expression for the value that a record adds to the part.
+
+    A part that counts records is the sum of 1 and 0 (`Tally`), if no record can be retracted.
+    """
+    o, found, columns = Sql(), dict[str, str](), _columns(pipeline)
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
@@ -41,16 +44,26 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
         terms = combiner.lift(o, combiner.read(o, read, _at(pipeline)), type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
-            terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))
+            # The value of a retraction is negative, so its records cannot be counted: a plain text is no `Tally`.
+            terms = tuple(str(o.choose(f"({SIGN} < 0)", *pair)) for pair in zip(back, terms, strict=True))
         for part, term in zip(combiner.parts(type_), terms, strict=True):
-            items.append(f"{term} AS `{name}__{part.name}`")
+            found[f"{name}__{part.name}"] = term if part.merge is Merge.ADD else str(term)
     for name, measure in pipeline.when.measures().items():
-        items.append(f"{measure.of(o, _columns(pipeline), pipeline.columns)} AS `{MEASURED}__{name}`")
+        found[f"{MEASURED}__{name}"] = measure.of(o, _columns(pipeline), pipeline.columns)
     if later:
-        items.append(f"CAST({SIGN} AS bigint) AS `{NET}`")
+        found[NET] = f"CAST({SIGN} AS bigint)"
     if pipeline.stamp is not None:
-        items.append(f"{_at(pipeline)} AS {quoted(pipeline.stamp)}")
-    return items
+        found[pipeline.stamp] = _at(pipeline)
+    return found
+
+
+def lifted_items(pipeline: Pipeline) -> list[str]:
+    """Return the select-list items with the values that a record adds to the parts of the accumulator.
+
+    The item of a part that counts records is not a number, but is null in the rows that are not counted (`Tally`).
+    """
+    terms = lifted_terms(pipeline).items()
+    return [f"{term.counted if isinstance(term, Tally) else term} AS {quoted(name)}" for name, term in terms]
 
 
 def window_rows(pipeline: Pipeline, source: Relation) -> Query:

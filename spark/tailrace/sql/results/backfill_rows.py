@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.lake.schema.column_groups import SPAN
@@ -10,7 +11,7 @@ from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch import part_columns
 from tailrace.sql.query_shapes import instants, named_struct, select_list
-from tailrace.sql.terms import Condition, Query, Relation, quoted
+from tailrace.sql.terms import Condition, Query, Relation, bracketed, quoted
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ is written.
 """
 
 
+def new_panes(pipeline: Pipeline, computed: Query, written: BackfillVersion) -> Query:
+    """Return the query for the panes of computed answers, for windows that have no answers yet.
+
+    `computed` has the columns of `ComparedRows.new`.
+    """
+    return _panes(pipeline, bracketed(computed), written, None, [("new", "false", "true")])
+
+
 def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open_: Condition | None = None) -> Query:
     """Return the query for the ledger rows that correct differences between current and computed answers.
 
@@ -50,13 +59,23 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
     condition that later stages read a row (`stage_records.sent_with`); it is None if no window of the range is open in
     the stream.
     """
+    return _panes(pipeline, view, written, open_, CORRECTIONS)
+
+
+def _panes(
+    pipeline: Pipeline,
+    view: Relation,
+    written: BackfillVersion,
+    open_: Condition | None,
+    corrections: Sequence[tuple[str, str, str]],
+) -> Query:
     types = ledger_contract(pipeline).types
     common = written.columns(PANE) | instants(*SPAN) | {name: quoted(name) for name in pipeline.key}
     common |= {"pane_index": "0L", "timing": "'correction'", "watermark": f"TIMESTAMP_MICROS({written.watermark}L)"}
     if open_ is not None:
         common["reason"] = f"IF({open_}, '{OPEN}', NULL)"
     texts = []
-    for which, retraction, holds in CORRECTIONS:
+    for which, retraction, holds in corrections:
         values = common | {"retraction": retraction}
         answer = {name: quoted(f"{which}_{name}") for name in pipeline.answer_columns}
         values |= answer

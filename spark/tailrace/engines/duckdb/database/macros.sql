@@ -1,5 +1,5 @@
 -- Macros for the functions of Spark that queries call and that DuckDB lacks.
-CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
+CREATE MACRO pmod(a, b) AS CASE WHEN a % b < 0 THEN a % b + b ELSE a % b END;
 -- DuckDB rounds half to even when it casts a double to a bigint; queries round only numbers that fit a bigint.
 CREATE MACRO rint(a) AS CAST(CAST(a AS bigint) AS double);
 CREATE MACRO timestamp_micros(a) AS make_timestamptz(a);

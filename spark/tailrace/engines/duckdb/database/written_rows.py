@@ -3,57 +3,87 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
+from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.engines.duckdb.database.literal_columns import append_literals, split_literals
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.layouts import span_columns
 from tailrace.sql.terms import Query
 
-Rows = TypeVar("Rows")
-
 ROWS_A_FILE = 250_000
 """The approximate number of rows per file."""
 
-WRITERS = 2
-"""The number of files that are written in parallel. At most the rows of `WRITERS` + 1 files are in memory at a time."""
+SHARE = 8
+"""The rows that wait to be written take at most this part of `TAILRACE_MEMORY`: an eighth."""
+
+
+class FileRows(NamedTuple):
+    """The rows of one file, the name of their table, and a table of one row with the columns that are the same in all
+    rows.
+    """
+
+    table: str
+    rows: pa.Table
+    literals: pa.Table | None = None
 
 
 def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
     """Write the rows of a query to new files that the table does not list yet."""
+    return write_parts(lake, rows_of_files(connection, text, lake, table)).get(table, [])
+
+
+def rows_of_files(
+    connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str, order: Sequence[str] = ()
+) -> Iterator[FileRows]:
+    """Compute a query, and yield the rows of one file after the other.
+
+    The rows are in the order of the columns `order`; without `order`, they are sorted only if the table is partitioned
+    by time. The rows of a file are split by partition, so rows from the same range of time must be adjacent.
+    """
     target, (rest, apart) = lake.table(table), split_literals(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
-    if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
-        # Sort the rows by time. Each file's rows are split by partition, so rows from the same range of time must be
-        # adjacent.
-        rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
-
-    def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
-        return lake.write_files(table, append_literals(pa.Table.from_batches([batch]), literals))
-
-    return some_at_once(write, connection.execute(rest).to_arrow_reader(ROWS_A_FILE))
+    by = order or [name for name in span_columns(target.spec(), target.schema()) if name not in alike]
+    if by:
+        rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(map(name_of, by))}"
+    for batch in connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
+        yield FileRows(table, pa.Table.from_batches([batch]), literals)
 
 
-def some_at_once(write: Callable[[Rows], Sequence[DataFile]], parts: Iterable[Rows]) -> list[DataFile]:
-    """Write each part to files, up to `WRITERS` parts in parallel, while the rows of the next part are computed.
+def write_parts(lake: Lake, parts: Iterable[FileRows]) -> dict[str, list[DataFile]]:
+    """Write each part's rows to new files; return the files of each table, in the order of the parts.
 
-    Writing and computing can run in parallel, because both are native code.
+    Up to `TAILRACE_THREADS` parts are written in parallel, while the rows of the next part are computed. All of this is
+    native code. The rows of the parts that are being written take at most `1 / SHARE` of `TAILRACE_MEMORY`; a larger
+    part is written alone.
     """
-    files: list[DataFile] = []
-    writing: deque[Future[Sequence[DataFile]]] = deque()
-    with ThreadPoolExecutor(WRITERS) as pool:
+    files: dict[str, list[DataFile]] = {}
+    most, room, held = lake.settings.threads, in_bytes(lake.settings.memory) // SHARE, 0
+    writing: deque[tuple[FileRows, Future[Sequence[DataFile]]]] = deque()
+
+    def settle() -> int:
+        part, future = writing.popleft()
+        files.setdefault(part.table, []).extend(future.result())
+        return int(part.rows.nbytes)
+
+    with ThreadPoolExecutor(most) as pool:
         for part in parts:
-            if len(writing) == WRITERS:
-                files += writing.popleft().result()
-            writing.append(pool.submit(write, part))
-    for one in writing:
-        files += one.result()
+            while writing and (len(writing) == most or held + part.rows.nbytes > room):
+                held -= settle()
+            held += part.rows.nbytes
+            writing.append((part, pool.submit(_write, lake, part)))
+        while writing:
+            settle()
     return files
+
+
+def _write(lake: Lake, part: FileRows) -> Sequence[DataFile]:
+    return lake.write_files(part.table, append_literals(part.rows, part.literals))

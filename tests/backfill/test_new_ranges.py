@@ -1,0 +1,130 @@
+"""A range without answers is written in one pass: its panes to the ledger, and their answers beside them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace import ACCUMULATING, DISCARDING, Mean
+from tailrace.backfill.backfill import backfill_stages
+from tailrace.engines.duckdb import follower
+from tailrace.engines.duckdb.database import written_rows
+from tailrace.engines.duckdb.database.written_rows import FileRows, write_parts
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tests.backfill.test_chains import EVER, HOURLY, Folds, folded, ride
+
+RIDES_OF_DAYS = [
+    ride(f"rider_{number % 7}", f"{1 + number % 3:02}T{number % 24:02}:{number % 60:02}", number)
+    for number in range(400)
+]
+
+
+MEANS = {**HOURLY.what, "mean": Mean("cents")}
+
+
+def unread(folder: Path, definition: Pipeline) -> Folds:
+    """A lake whose log has records that no fold has read, of windows that are closed and have no answers."""
+    world = folded(folder, definition, (None, []))
+    world.land(RIDES_OF_DAYS, 0)
+    return world
+
+
+def backfilled(world: Folds, threads: int = 2) -> list[int]:
+    lake = Lake(world.lake.settings.model_copy(update={"threads": threads}))
+    return [run.changed for _, runs in backfill_stages(lake, world.pipeline, BEGINNING) for run in runs]
+
+
+def panes(world: Folds) -> Counter[str]:
+    """The panes in the ledgers, without the times and the generations of their runs."""
+    found = Counter[str]()
+    for stage in world.pipeline.stages:
+        rows = world.lake.table(ledger_name(stage.name)).scan(row_filter="kind = 'pane'").to_arrow()
+        found.update(str(row) for row in rows.drop_columns(["processing_time", "watermark", "generation"]).to_pylist())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "threads"),
+    [
+        pytest.param(replace(HOURLY, how=ACCUMULATING), 8, id="accumulating"),
+        pytest.param(replace(HOURLY, what=MEANS, how=DISCARDING, key=()), 1, id="discarding_without_key"),
+        pytest.param(EVER, 8, id="stages"),
+    ],
+)
+def test_V4_a_range_without_answers_is_written_in_one_pass_as_a_comparison_would_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, threads: int
+) -> None:
+    monkeypatch.setattr(written_rows, "ROWS_A_FILE", 50)
+    monkeypatch.setattr(follower, "ROWS_A_FILE", 20)
+    compared, world = unread(tmp_path / "compared", pipeline), unread(tmp_path / "at_once", pipeline)
+    with monkeypatch.context() as patched:
+        patched.setattr(DuckSession, "new_panes", lambda *_: None)
+        changed = backfilled(compared)
+    merged = []
+    monkeypatch.setattr(follower.ProcessFollower, "merge", lambda *_, **how: merged.append(how))
+    assert backfilled(world, threads) == changed != [0]
+    assert not merged, "the answers were written beside the panes"
+    monkeypatch.undo()
+    for stage in pipeline.stages:
+        assert world.rows(stage) == compared.rows(stage), stage.name
+    assert panes(world) == panes(compared)
+    world.clean()
+    assert not any(backfilled(world))
+
+
+def test_V4_answers_written_beside_their_panes_are_merged_if_another_writer_was_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, world = unread(tmp_path / "compared", HOURLY), unread(tmp_path / "at_once", HOURLY)
+    backfilled(compared)
+    publish, published = Branch.publish, []
+
+    def moved(branch: Branch) -> int:
+        if branch.writer == "follow":
+            published.append(branch.table)
+            if len(published) == 1:
+                raise MovedError("another writer was first")
+        return publish(branch)
+
+    monkeypatch.setattr(Branch, "publish", moved)
+    backfilled(world)
+    assert len(published) == 2
+    assert world.rows(HOURLY) == compared.rows(HOURLY)
+    world.clean()
+
+
+@pytest.mark.parametrize(("memory", "at_once"), [("16MB", 2), ("1GB", 4)])
+def test_as_many_files_are_written_at_once_as_threads_and_memory_allow_and_in_their_order(
+    memory: str, at_once: int
+) -> None:
+    rows = pa.table({"n": pa.array(range(120_000), pa.int64())})
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def write_files(table: str, part: pa.Table) -> list[Any]:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.03 if part["n"][0].as_py() % 2 else 0.06)
+        with lock:
+            now[0] -= 1
+        return [(table, part["n"][0].as_py())]
+
+    lake: Any = SimpleNamespace(settings=SimpleNamespace(threads=4, memory=memory), write_files=write_files)
+    parts = (FileRows("ab"[number % 2], rows.slice(number)) for number in range(12))
+    files: Any = write_parts(lake, parts)
+    assert files == {"a": [("a", n) for n in range(0, 12, 2)], "b": [("b", n) for n in range(1, 12, 2)]}
+    assert most[0] == at_once
