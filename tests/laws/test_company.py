@@ -14,37 +14,69 @@ from hypothesis import strategies as st
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.conditions import Match
 from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import seconds
+from tailrace.model.combiners.basic import Combiner, Count, Max, Sum
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import fold_stages
 from tailrace.model.step.step import WindowsState
+from tailrace.model.triggers.combinators import Repeat
+from tailrace.model.triggers.trigger import AfterCount
+from tailrace.model.windows.panes import ACCUMULATING
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Windowing
 from tailrace.settings import Settings
+from tests.support.cases.few import few_epochs
 from tests.support.cases.stages import chains
-from tests.support.cases.strategies import EVERYTHING, Epochs, each_time_the_same, epochs, pipelines
+from tests.support.cases.strategies import LOG, Epochs, each_time_the_same, epochs, pipelines
 from tests.support.depth import cases
 from tests.support.engines.spark_runs import arrow_bundle, said_by_reference, said_by_rows
 from tests.support.lakes.recorded_ledgers import no_spark
 
-TWICE = Derive({"twice": Col("lane") + Col("lane")})
-"""A step that may fail, which the definitions share."""
+
+def lanes(times: int) -> Derive:
+    """A step that may fail, and whose column has the same name whatever it computes."""
+    return Derive({"lanes": Col("value") * times})
+
+
+SUMS: list[dict[str, Combiner]] = [
+    {"a": Sum("value"), "b": Sum("lanes")},
+    {"a": Sum("lane"), "b": Sum("lanes"), "c": Count()},
+    {"a": Count(), "b": Sum("lanes"), "c": Max("value")},
+    {"a": Sum("lanes"), "b": Sum("value")},
+]
+"""Results of the same names, in which different columns are added up."""
+
+
+def neighbours(one: Pipeline, where: Windowing, sums: Sequence[dict[str, Combiner]]) -> list[Pipeline]:
+    """A definition twice, and others that differ from it in one part each; next to each other they have other sums."""
+    near = [
+        replace(one, keep=Match("value", ">", 2)),
+        replace(one, key=("lane",)),
+        replace(one, where=where),
+        replace(one, each=lanes(3)),
+    ]
+    return [replace(each, what=sums[place % len(sums)]) for place, each in enumerate((one, one, *near))]
 
 
 @st.composite
 def companies(draw: st.DrawFn) -> list[Pipeline]:
-    """Definitions over one log, of which some have the same steps, keys, windows and filters, and one has stages."""
-    made = list[Pipeline]()
-    for kind in range(2):
-        one = draw(pipelines())
-        if draw(st.booleans()):
-            one = replace(one, each=TWICE)
-        for number in range(3):
-            names = draw(st.lists(st.sampled_from(sorted(EVERYTHING)), min_size=1, max_size=4, unique=True))
-            own = one if number == 0 else replace(one, what={name: EVERYTHING[name] for name in names})
-            made.append(replace(own, name=f"of_{kind}_{number}"))
-    log = made[0].log
-    return [replace(one, log=log) for one in made] + [draw(chains())][: draw(st.integers(0, 1))]
+    """Definitions over one log with some equal parts; one may have stages.
+
+    Some have the same steps, keys, windows and filters. From each of these, another differs in one of them alone.
+    """
+    stages = [draw(chains())][: draw(st.integers(0, 1))]
+    drawn = draw(pipelines(where=draw(_WINDOWS)))
+    log = stages[0].sources[0] if stages else drawn.log
+    one, other = replace(drawn, log=log, each=lanes(2), keep=None), replace(draw(pipelines()), log=log)
+    named = neighbours(one, draw(_WINDOWS), draw(st.permutations(SUMS)))
+    made = [replace(each, name=f"company_{place}") for place, each in enumerate([*named, one, other])]
+    return [*draw(st.permutations(made)), *stages]
+
+
+_WINDOWS = st.sampled_from([Fixed(seconds(4)), Sliding(seconds(6), every=seconds(2)), Global(), Sessions(seconds(2))])
 
 
 def in_company(folder: Path, definitions: Sequence[Pipeline], made: Epochs, threads: int) -> dict[str, Any]:
@@ -93,3 +125,16 @@ def test_T4_a_definition_in_company_gives_what_it_gives_alone(data: st.DataObjec
         expected |= alone(definition, made)
     with TemporaryDirectory() as folder:
         assert in_company(Path(folder), definitions, made, data.draw(st.sampled_from([1, 2, 8]))) == expected
+
+
+def test_T4_definitions_that_differ_in_one_part_alone_share_nothing_else(tmp_path: Path) -> None:
+    one = Pipeline(
+        name="one", log=LOG, key=("place",), each=lanes(2), what=SUMS[0], where=Fixed(seconds(4)), how=ACCUMULATING,
+        when=Repeat(AfterCount(1)),
+    )  # fmt: skip
+    made = [(records, replace(clock, epoch=place, signals=())) for place, (records, clock) in enumerate(few_epochs())]
+    definitions = [replace(each, name=f"near_{n}") for n, each in enumerate(neighbours(one, Fixed(seconds(2)), SUMS))]
+    expected = dict[str, Any]()
+    for definition in definitions:
+        expected |= alone(definition, made)
+    assert in_company(tmp_path, definitions, made, 2) == expected

@@ -7,14 +7,23 @@ Rows are passed directly to pyiceberg's file writer, because pyiceberg's own wri
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.fileformat import FileFormatFactory
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
+    ParquetFormatWriter,
+    _dataframe_to_data_files,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
@@ -66,7 +75,7 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
     are written under an earlier partitioning that has no year, month, day or hour fields.
     """
     spec, schema = table.metadata.spec(), table.schema()
-    if sanitize_column_names(schema) != schema:
+    if _plan(table) is None:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
             # The commit lists the file under the partitioning whose id is `file.spec_id` (`lake.catalog.transactions`).
             file.spec_id = spec.spec_id
@@ -171,6 +180,57 @@ def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
 _MICROSECONDS = {"hour": 3_600_000_000, "day": 86_400_000_000}
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What the files of a table need of its schema and properties: the columns' ids, and the statistics to collect."""
+
+    ids: Mapping[str, int]
+    statistics: Mapping[int, Any]
+
+
+_KEPT = 2048
+"""The maximum number of plans that are cached: one for each table that a process writes."""
+
+_plans = OrderedDict[tuple[Any, ...], _Plan]()
+
+
+def _plan(table: Table) -> _Plan | None:
+    """Return the plan of a table's files; None if Parquet cannot have the names of the table's columns as they are.
+
+    To compute the plan takes as long as to write a small file, so plans are cached. A schema never changes its id.
+    """
+    schema, properties = table.schema(), {**WRITING, **table.metadata.properties}
+    key = table.metadata.table_uuid, schema.schema_id, frozenset(properties.items())
+    if (kept := _plans.get(key)) is not None:
+        return kept
+    if sanitize_column_names(schema) != schema:
+        return None
+    made = _Plan(parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, properties))
+    _plans[key] = made
+    if len(_plans) > _KEPT:
+        _plans.popitem(last=False)
+    return made
+
+
+class _PlannedWriter(ParquetFormatWriter):
+    """A writer of a Parquet file that takes the plan of its table from the cache."""
+
+    def __init__(self, output: Any, schema: Schema, properties: Mapping[str, str], plan: _Plan) -> None:
+        super().__init__(output, schema, dict(properties))
+        self._plan = plan
+
+    def close(self) -> DataFileStatistics:
+        if self._result is None:
+            assert self._writer is not None, "a file has rows"
+            assert self._fos is not None, "a file that has a writer is open"
+            with self._fos:
+                self._writer.close()
+                self._result = data_file_statistics_from_parquet_metadata(
+                    self._writer.writer.metadata, dict(self._plan.statistics), dict(self._plan.ids)
+                )
+        return self._result
+
+
 def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[Any]) -> DataFile:
     metadata, model = table.metadata, FileFormatFactory.get(FileFormat.PARQUET)
     held = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, values, strict=True)]
@@ -178,7 +238,9 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
     places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
     path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
     output = SummedOutput(table.io.new_output(path))
-    writer = model.create_writer(output, table.schema(), {**WRITING, **metadata.properties})
+    plan = _plan(table)
+    assert plan is not None, "Parquet has the columns' names"
+    writer = _PlannedWriter(output, table.schema(), {**WRITING, **metadata.properties}, plan)
     with writer:
         writer.write(rows)
     file = DataFile.from_args(

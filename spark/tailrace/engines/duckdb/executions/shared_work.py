@@ -26,7 +26,7 @@ class SharedWork:
     def __init__(self, room: int) -> None:
         self.room = room
         self._lock = threading.Lock()
-        self._kinds = list[Any]()
+        self._kinds, self._made = list[Any](), dict[int, Any]()
         self._bundles = dict[int, dict[int, Future[Any]]]()
         self._size = 0
 
@@ -40,6 +40,14 @@ class SharedWork:
                 self._kinds.append(work)
             return self._kinds.index(work)
 
+    def made(self, kind: int, make: Callable[[], Result]) -> Result:
+        """Return the object that the definitions with a kind of work share; the first definition makes it."""
+        with self._lock:
+            if kind not in self._made:
+                self._made[kind] = make()
+            found: Result = self._made[kind]
+            return found
+
     @contextmanager
     def of(self, bundles: Iterable[object]) -> Iterator[None]:
         """Share the results for these bundles as long as the block runs."""
@@ -49,6 +57,10 @@ class SharedWork:
             yield
         finally:
             self._bundles = {}
+
+    def has(self, bundle: pa.Table) -> bool:
+        """Return True if definitions share the results for a bundle at present."""
+        return id(bundle) in self._bundles
 
     def once(self, bundle: pa.Table, kind: int, compute: Callable[[], Result], size: Callable[[Result], int]) -> Result:
         """Return the result of work on a bundle; compute it only if no other definition has computed it.

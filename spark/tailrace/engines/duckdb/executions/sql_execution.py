@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
 import pyarrow as pa
 
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import in_one_transaction, single_value
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
+from tailrace.engines.duckdb.executions.shared_groups import SharedGroup, first_end, grouping_of, own_partials
+from tailrace.engines.duckdb.executions.shared_work import SharedWork
 from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.model.base.clock import Clock
@@ -18,6 +22,7 @@ from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.partials import may_be_late
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.selections import FAILED, is_common, may_fail, query_steps
+from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Query, Relation, all_of
 
 MANY = 100_000
@@ -42,6 +47,7 @@ class SqlExecution(DuckExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
+        self._group: tuple[SharedWork, int, SharedGroup, dict[str, str]] | None = None
         self._names["given"] = Relation(f"{self._own}_given")
         # If SQL runs all steps and no step rejects records, the steps are a view. Then DuckDB runs them together with
         # the query that reads their records, and computes only the columns that this query needs.
@@ -49,12 +55,47 @@ class SqlExecution(DuckExecution):
         self._viewed = bool(pipeline.each) and common and self._assigns and not may_fail(pipeline)
 
     def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
-        taken, names = self._registered(bundle), self._names
-        self._clock(state, clock_before(state))
-        partials = in_duckdb(self._texts.partials)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {partials}")
+        taken, grouped = self._registered(bundle), self._grouped(bundle)
         late = (lambda _: self._answer(self._texts.late)) if taken.records.num_rows else None
+        made = f"CREATE OR REPLACE TEMP TABLE {self._names['partials']} AS"
+        if grouped is not None:
+            rows, names = grouped
+            with register(self.connection, rows) as there:
+                self.connection.execute(f"{made} {own_partials(self.pipeline, names, there)}")
+            return DuckBundle(taken.records, taken.rejected, first_end(rows), late)
+        self._clock(state, clock_before(state))
+        self.connection.execute(f"{made} {in_duckdb(self._texts.partials)}")
         return DuckBundle(taken.records, taken.rejected, self._closest(), late)
+
+    def share(self, shared: SharedWork) -> None:
+        super().share(shared)
+        grouping = grouping_of(self.pipeline) if way(self.pipeline) is Way.SQL else None
+        if grouping is None:
+            return
+        kind = shared.kind("grouping", *grouping)
+        group = shared.made(kind, lambda: SharedGroup(self.pipeline, steps_in_query=self._viewed))
+        names = group.add(self.pipeline)
+        self._group = None if names is None else (shared, kind, group, names)
+
+    def _grouped(self, bundle: pa.Table) -> tuple[pa.Table, dict[str, str]] | None:
+        """Return the rows that several definitions have aggregated together, and the names of this one's parts.
+
+        Returns None if this definition shares no rows, or if the rows could not be computed: one of the definitions may
+        have a fault.
+        """
+        if self._group is None:
+            return None
+        shared, kind, group, names = self._group
+        if not group.shares or not shared.has(bundle):
+            return None
+
+        def compute() -> pa.Table:
+            return group.aggregate(self.connection, bundle if self._viewed else self._prepared(bundle).records)
+
+        try:
+            return shared.once(bundle, kind, compute, lambda rows: int(rows.nbytes)), names
+        except duckdb.Error:
+            return None
 
     def add_up(self, bundle: pa.Table, state: EpochState) -> tuple[pa.Table, bool]:
         """Aggregate a bundle's records by key and window. Return the result and a boolean.
