@@ -189,7 +189,8 @@ KINDS = {
     "sessions": ("sessions beside fixed windows", 0.6),
     "stages": ("two stages with retractions beside one", 0.6),
     "python": ("the python execution beside the native one", 0.2),
-    "own": ("a combiner of one's own, in Python", None),
+    "own": ("a combiner of one's own, record by record", 0.3),
+    "own_by_batch": ("the same combiner, over the values of all windows at once", 0.8),
 }
 """What is compared with native fixed windows, and the target of each."""
 FEW = 30

@@ -228,7 +228,10 @@ class OwnSessions(Sessions):
     ("changed", "why"),
     [
         ({"where": OwnSessions(hours(1))}, "where: OwnSessions is a custom windowing"),
-        ({"what": {"ways": ApproxDistinct("price"), "n": Count()}}, "what['ways']: ApproxDistinct combines in Python"),
+        (
+            {"where": OwnSessions(hours(1)), "what": {"ways": ApproxDistinct("price"), "n": Count()}},
+            "what['ways']: ApproxDistinct combines in Python",
+        ),
     ],
 )
 def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: dict[str, Any], why: str) -> None:
@@ -237,6 +240,12 @@ def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: d
     assert all(why in one.why for one in made.kind.stages if one.execution is Execution.PYTHON)
     assert [query.name for query in made.kind.queries] == ["touched", "restore"]
     assert why in " ".join(text_of(replace(HOURLY, **changed)).split())
+
+
+def test_a_combiner_of_ones_own_is_all_of_a_step_that_runs_in_python() -> None:
+    made = build(replace(HOURLY, what={"ways": ApproxDistinct("price"), "n": Count()}))
+    assert python(made) == {"aggregate"}
+    assert "its code is called for the values of whole windows" in made.stage("aggregate").why
 
 
 def python(made: Plan) -> set[str]:

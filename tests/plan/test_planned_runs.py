@@ -64,6 +64,7 @@ DEFINITIONS: list[Definition] = [
     replace(PLAIN, name="closing", when=AfterCount(2), finishing="close"),
     replace(PLAIN, name="assigned", where=Own(minutes(1))),
     replace(PLAIN, name="in_python", what={"ways": ApproxDistinct("cents")}),
+    replace(PLAIN, name="later_in_python", where=Own(minutes(1)), what={"ways": ApproxDistinct("cents")}),
     replace(PLAIN, name="called", each=Each(lambda record: [{"more": 1}], {"more": "int"})),
     replace(PLAIN, name="for_spark", each=SparkColumns({"more": ("int", "1")})),
     replace(PLAIN, name="after_a_map", log=MAPPED.produced),
@@ -74,15 +75,16 @@ DEFINITIONS: list[Definition] = [
 ]
 
 EXECUTIONS = {
-    ("duckdb", Execution.DUCKDB, Execution.DUCKDB): "SqlExecution",
-    ("duckdb", Execution.PYTHON, Execution.DUCKDB): "AssignedExecution",
-    ("duckdb", Execution.PYTHON, Execution.PYTHON): "PythonExecution",
-    ("spark", Execution.SPARK, Execution.DUCKDB): "PartsExecution",
-    ("spark", Execution.SPARK, Execution.SPARK): "Native",
-    ("spark", Execution.PYTHON, Execution.SPARK): "Assigned",
-    ("spark", Execution.PYTHON, Execution.PYTHON): "PerKey",
+    ("duckdb", Execution.DUCKDB, Execution.DUCKDB, Execution.DUCKDB): "SqlExecution",
+    ("duckdb", Execution.PYTHON, Execution.DUCKDB, Execution.DUCKDB): "AssignedExecution",
+    ("duckdb", Execution.DUCKDB, Execution.PYTHON, Execution.DUCKDB): "CombinedExecution",
+    ("duckdb", Execution.PYTHON, Execution.PYTHON, Execution.PYTHON): "PythonExecution",
+    ("spark", Execution.SPARK, Execution.SPARK, Execution.DUCKDB): "PartsExecution",
+    ("spark", Execution.SPARK, Execution.SPARK, Execution.SPARK): "Native",
+    ("spark", Execution.PYTHON, Execution.SPARK, Execution.SPARK): "Assigned",
+    ("spark", Execution.PYTHON, Execution.PYTHON, Execution.PYTHON): "PerKey",
 }
-"""The class that folds windows, by the engine and by who puts records into windows and asks the triggers."""
+"""The class that folds windows, by the engine and by who assigns windows, adds up records and asks the triggers."""
 
 
 COMMITS = {Commit.FILES: {False}, Commit.BRANCH: {True}, Commit.BY_SIZE: {True, False}}
@@ -109,7 +111,8 @@ def compare(lake: Lake, plan: Plan, side: Any) -> None:
     head = lake.head(f"{name}__ledger")
     assert (head.number("epoch"), head.properties[ENGINE]) == (0, str(plan.engine))
     if plan.definition.windowed:
-        by = plan.engine.engine.value, plan.stage("assign").execution, plan.stage("data triggers").execution
+        stages = [plan.stage(one).execution for one in ("assign", "aggregate", "data triggers")]
+        by = (plan.engine.engine.value, stages[0], stages[1], stages[2])
         assert type(side.execution).__name__ == EXECUTIONS[by], name
     else:
         # Python that is called for keys is the same on both engines, which differ in where it is called.

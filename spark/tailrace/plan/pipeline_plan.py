@@ -39,7 +39,7 @@ from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.traced_steps import called_because
-from tailrace.sql.records.ways import Way, may_reject, reasons_for_python, sql_alone, way
+from tailrace.sql.records.ways import Way, combines_in_sql, may_reject, reasons_for_python, sql_alone, way
 from tailrace.sql.terms import Query, Relation, Sql
 
 
@@ -74,14 +74,24 @@ class _PipelinePlan:
         return self.begin.here or self.in_driver
 
     @property
+    def combined(self) -> bool:
+        """Whether the step is SQL that calls custom combiners, in this process."""
+        return self.here and combines_in_sql(self.pipeline)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether the model's own step runs in Python."""
+        return self.way is Way.PYTHON and not self.combined
+
+    @property
     def commit(self) -> Commit:
         if self.here:
             return Commit.FILES
-        return Commit.BRANCH if self.way is Way.PYTHON else Commit.BY_SIZE
+        return Commit.BRANCH if self.in_python else Commit.BY_SIZE
 
     def stages(self) -> Iterator[Stage]:
         """Yield the stages of an epoch in order; the last of these stages commits to the ledger."""
-        pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
+        pipeline, where, python = self.pipeline, self.pipeline.where, self.in_python
         # `for_records` is the executor of the stages that process an epoch's records. `for_windows` is the executor of
         # the stages that process windows.
         for_records = Execution.PYTHON if python else self.begin.sql
@@ -121,8 +131,10 @@ class _PipelinePlan:
         adds_up = f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"
         if self.in_driver:
             adds_up += "; executors add up, and a row for each key and window comes to this process"
+        if self.combined:
+            adds_up = f"{own}: its code is called for the values of whole windows, and the rest is SQL"
         yield stage(
-            "aggregate", for_records,
+            "aggregate", Execution.PYTHON if self.combined else for_records,
             f"by {', '.join(pipeline.key) or 'window alone'}" + (" and window" if pipeline.key else ""),
             ", ".join(f"{name} ({how})" for name, how in parts.items()),
             why=why(adds_up), query=by(PARTIALS), key=pipeline.key, parts=parts,
@@ -243,11 +255,11 @@ class _PipelinePlan:
         texts = EpochTexts(pipeline, _NAMES, in_process=here)
         by = Execution.DUCKDB if here else Execution.SPARK
         records = self.begin.sql
-        by_key = self.way is Way.PYTHON or pipeline.where.merges
+        by_key = self.in_python or pipeline.where.merges
         touches = _query(TOUCHED, texts.touched(by_key=by_key), by)
         restored = texts.rows.within_reach(_LEDGER, 0) if here else texts.rows.restored(_LEDGER)
         restore = _query(RESTORE, restored, by)
-        if self.way is Way.PYTHON:
+        if self.in_python:
             yield from (touches, restore) if here else (restore,)
             return
         yield _query(PARTIALS, texts.partials, records)

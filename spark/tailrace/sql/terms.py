@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import NewType
 
-from tailrace.model.base.algebra import Term
+from tailrace.model.base.algebra import OwnCode, Term
 from tailrace.model.base.types import REAL, decimal_parts, element_type, holds_reals, is_nested, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
+from tailrace.model.combiners.own import FAILED, OwnCall, OwnPart, OwnUse
 from tailrace.sql import double_limbs, wide_numbers
 
 
@@ -134,6 +135,58 @@ def total(part: Part, of: str) -> str:
 def count_total(part: Part, of: str) -> str:
     """Return the aggregate that counts a group's rows in which `of` is not null (`Tally`)."""
     return f"CAST(COUNT({of}) AS {part.type})"
+
+
+def totals(
+    parts: Mapping[str, Part],
+    column: Callable[[str], str],
+    *,
+    lifted: Mapping[str, Term] | None = None,
+    narrow: bool = False,
+    where: str | None = None,
+) -> dict[str, str]:
+    """Return the aggregates that merge, over the rows in a group that meet `where`, each part of the accumulators.
+
+    `column` maps a part's name to its SQL expression in a row. If each row is a record, `lifted` has what a record adds
+    to each part. With `narrow`, its values may have a narrow type, and then need a sum with a wider type
+    (`whole_total`).
+    """
+    found: dict[str, str] = {}
+    for name, part in parts.items():
+        if isinstance(part, OwnPart):
+            own = [name, f"{name}{FAILED}"] if part.fails else [name]
+            terms = own_total(part, [column(one) for one in own], lifted=lifted is not None, where=where)
+            found |= zip(own, terms, strict=True)
+        elif name not in found:  # The reason for a failure comes with the state.
+            of = column(name) if where is None else f"IF({where}, {column(name)}, NULL)"
+            if lifted is not None and isinstance(lifted[name], Tally):
+                found[name] = count_total(part, of)
+            else:
+                found[name] = (whole_total if lifted is not None and narrow and part.lifted else total)(part, of)
+    return found
+
+
+def own_total(
+    part: OwnPart, columns: Sequence[str], *, lifted: bool = False, where: str | None = None
+) -> tuple[str, ...]:
+    """Return the aggregates that merge, over the rows of a group that meet `where`, a custom combiner's accumulators.
+
+    If `lifted` is True, each row is a record, and the first column has the record's value. What a combiner makes of
+    doubles may depend on their order in the last digits, so doubles are sorted.
+    """
+    if lifted:
+        values = f"COLLECT_LIST({columns[0]})"
+        values = sorted_list(values, f"array<{part.reads}>") if part.reads in REAL else values
+        return Sql().own(OwnCall(part, OwnUse.ADD), values)
+    one = f"NAMED_STRUCT({', '.join(f'{name!r}, {own}' for name, own in zip(ACCUMULATOR, columns, strict=False))})"
+    given = one if where is None else f"IF({where}, {one}, NULL)"
+    return Sql().own(OwnCall(part, OwnUse.MERGE_ALL), f"COLLECT_LIST({given})")
+
+
+ACCUMULATOR = ("value", "failed")
+"""The fields of a custom combiner's accumulator in a list of accumulators; the second one is left out if it cannot
+fail.
+"""
 
 
 def whole_total(part: Part, of: str) -> str:
@@ -397,6 +450,11 @@ class Sql:
 
     def end(self, a: Term, *, last: bool) -> Term:
         return f"TRY_ELEMENT_AT({self.distinct(a)}, {-1 if last else 1})"
+
+    def own(self, code: OwnCode, *terms: Term) -> tuple[Term, ...]:
+        # An engine computes a call only once, although each field of its result repeats the call.
+        call = f"{code.name}({', '.join(terms)})"
+        return tuple(f"({call}).{field}" for field in code.fields)
 
     def length(self, a: Term) -> Term:
         return f"CAST(SIZE({a}) AS bigint)"

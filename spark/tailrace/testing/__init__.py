@@ -14,9 +14,10 @@ True
 from typing import TYPE_CHECKING
 
 from tailrace.model.base.lazy_names import lazy_names
-from tailrace.model.combiners.laws import LawError, obeys
+from tailrace.model.combiners.laws import LawError
 from tailrace.plan.loader import LoadError, load
 from tailrace.testing.clocks import ProcessingTime
+from tailrace.testing.combiner_laws import obeys
 from tailrace.testing.epochs import Epoch, EpochsError
 from tailrace.testing.folds import Output, fold
 from tailrace.testing.generated_records import GeneratedColumnError, records_of

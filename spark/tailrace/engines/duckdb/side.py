@@ -14,6 +14,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.engines.duckdb.database.written_rows import write_rows
+from tailrace.engines.duckdb.executions.combined_execution import CombinedExecution
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
@@ -28,7 +29,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.sql.records.stage_records import corrected_before, sent_with
-from tailrace.sql.records.ways import Way, way
+from tailrace.sql.records.ways import Way, combines_in_sql, way
 from tailrace.sql.terms import Condition, Query, Relation
 
 
@@ -113,9 +114,11 @@ class DuckSide:
 def execution_of(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """Create the object that executes a pipeline on DuckDB.
 
-    Depending on the pipeline, the step runs in SQL, in SQL after Python code has assigned windows to the records, or in
-    Python.
+    Depending on the pipeline, the step runs in SQL, in SQL after Python code has assigned windows to the records, in
+    SQL that calls custom combiners, or in Python.
     """
+    if combines_in_sql(pipeline):
+        return CombinedExecution(connection, pipeline, steps)
     return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 
 

@@ -43,6 +43,28 @@ SQUARE_UNITS = tuple(2.0 ** (62 * place) for place in range(1, -5, -1))
 SPLIT = 2.0**27 + 1
 """The factor by which a double is multiplied to split it into two halves of its digits."""
 
+
+class OwnCode(Protocol):
+    """A method of a custom combiner that is called for accumulators. In SQL, it is the function `name` of the engine.
+
+    In SQL, the function returns a struct with the fields `fields`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The function's name in SQL."""
+        raise NotImplementedError
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the values that the code returns."""
+        raise NotImplementedError
+
+    def __call__(self, *terms: Any) -> tuple[Any, ...]:
+        """Compute the values."""
+        raise NotImplementedError
+
+
 Term: TypeAlias = Any
 """A value of the algebra: a Python value for `Scalars`, or the text of a SQL expression for the execution in SQL."""
 
@@ -454,6 +476,10 @@ class Algebra(Protocol):
     def length(self, a: Term) -> Term:
         """Return the number of values in a list; the result is null if the list is null."""
         return None if a is None else len(a)
+
+    def own(self, code: OwnCode, *terms: Term) -> tuple[Term, ...]:
+        """Call a custom combiner's code; return a term for each value that the code computes (`OwnCode.fields`)."""
+        return code(*terms)
 
     def ranked(self, a: Term, share: float) -> Term:
         """Return the `share` quantile (0 to 1) of a list's values, or null if the list is empty.

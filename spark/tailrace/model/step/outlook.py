@@ -16,7 +16,7 @@ from enum import Enum
 from math import inf
 from typing import Any
 
-from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.algebra import Algebra, OwnCode, Term
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Times, Transition
@@ -199,6 +199,9 @@ class Known(Algebra):
     size = text = listed = packed = each_field = field = length = ranked = end = _unknown
     no_values = alone = gathered = united = largest = highest = has = _unknown
     once = counted = opposite = distinct = spread = _unknown
+
+    def own(self, code: OwnCode, *terms: Term) -> tuple[Term, ...]:
+        return tuple(_of(*terms) for _ in code.fields)
 
     def limbs(self, a: Term) -> tuple[Term, ...]:
         return (_of(a),) * 7

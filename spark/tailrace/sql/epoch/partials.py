@@ -24,18 +24,7 @@ from tailrace.sql.records.assignment import (
     slices_in_windows,
     window_rows,
 )
-from tailrace.sql.terms import (
-    Condition,
-    Query,
-    Relation,
-    Sql,
-    Tally,
-    bracketed,
-    count_total,
-    quoted,
-    total,
-    whole_total,
-)
+from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, totals
 
 
 def is_closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
@@ -50,18 +39,10 @@ def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
     If `lifted` is True, each row is a record; otherwise, each row is an accumulator of several records.
     """
-    if not lifted:
-        return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
-    terms, items = lifted_terms(pipeline), []
-    for name, part in pipeline.parts.items():
-        if isinstance(terms[name], Tally):
-            merged = count_total
-        else:
-            # The values of a single record may have a narrow type, and then need a sum with a wider type
-            # (`whole_total`). If records can be retracted, these values already have the wide type.
-            merged = whole_total if part.lifted and not pipeline.takes_back else total
-        items.append(f"{merged(part, quoted(name))} AS {quoted(name)}")
-    return items
+    terms = lifted_terms(pipeline) if lifted else None
+    # If records can be retracted, the values of a record already have the wide type of a sum.
+    merged = totals(pipeline.parts, quoted, lifted=terms, narrow=not pipeline.takes_back)
+    return [f"{term} AS {quoted(name)}" for name, term in merged.items()]
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:

@@ -8,18 +8,17 @@ and `absorbed`.
 
 from __future__ import annotations
 
-from functools import partial, reduce
-
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.pipeline_tables import predecessors_type
 from tailrace.model.combiners.basic import Part
+from tailrace.model.combiners.own import OwnPart
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
 from tailrace.sql.epoch.part_columns import part_columns
 from tailrace.sql.query_shapes import equal_in, islands, named_struct
 from tailrace.sql.records.assignment import join_items, key_names
-from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
+from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, totals
 
 
 def meeting_windows(
@@ -88,7 +87,12 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
     items = []
     for name, part in pipeline.parts.items():
         column = f"{source}.{quoted(name)}"
-        items.append(f"CAST({_or_zero(part, column)} AS {part.type}) AS {quoted(name)}")
+        if isinstance(part, OwnPart):
+            # The state of a custom combiner may be null although the combiner has values.
+            term = f"IF({source}.arrived IS NULL, {part.zero(Sql())}, {column})"
+        else:
+            term = _or_zero(part, column)
+        items.append(f"CAST({term} AS {part.type}) AS {quoted(name)}")
     return items
 
 
@@ -131,11 +135,11 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         "SUM(fresh_on_time) AS all_on_time",
         "MAX(generation) AS all_generation",
     ]
-    for name, part in pipeline.parts.items():
-        items.append(f"{total(part, quoted(name))} AS {quoted(name)}")
-        for which in ("fired", "pending"):
-            column = quoted(f"{which}_{name}")
-            items.append(f"{total(part, f'IF(held, {column}, NULL)')} AS {quoted(f'all_{which}_{name}')}")
+    items += [f"{term} AS {quoted(name)}" for name, term in totals(pipeline.parts, quoted).items()]
+    for which in ("fired", "pending"):
+        columns_of = {name: quoted(f"{which}_{name}") for name in pipeline.parts}
+        held = totals(pipeline.parts, columns_of.__getitem__, where="held")
+        items += [f"{term} AS {quoted(f'all_{which}_{name}')}" for name, term in held.items()]
     items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
     own = {name: name for name in (*SPAN, "generation", "panes")} | dict(part_columns(pipeline, "fired_"))
     items.append(f"COLLECT_LIST(IF(held AND panes > 0L, {named_struct(own)}, NULL)) AS fired_before")
@@ -146,19 +150,20 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
 
 
 def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
-    o = Sql()
     opened = rules.opened("GREATEST(all_generation, new_generation)")
     opened["fresh"] = "COALESCE(all_fresh, 0L)"
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
-    for name, part in pipeline.parts.items():
+    parts = pipeline.parts
+    fired, pending = (
+        {name: _or_zero(part, f"`all_{which}_{name}`") for name, part in parts.items()}
+        for which in ("fired", "pending")
+    )
+    merged = rules.merged(fired, pending)
+    for name, part in parts.items():
         # A trigger's measure counts only fresh records. For a result, all records of the merged windows count as
         # pending, because the new window has not fired yet.
-        held = ("pending",) if is_measure(name) else ("fired", "pending")
-        both = reduce(
-            partial(part.merged, o),
-            (_or_zero(part, f"`all_{which}_{name}`") for which in held),
-        )
+        both = pending[name] if is_measure(name) else merged[name]
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     opened = rules.carried(opened)
     items = [*key_names(pipeline), *SPAN]

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
+from tailrace.model.base.algebra import Term
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.combiners.basic import Merge, without_negative_zeros
+from tailrace.model.combiners.own import OwnCombiner
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, Tally, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, Tally, null, quoted
 
 
 def key_names(pipeline: Pipeline) -> list[str]:
@@ -41,7 +43,8 @@ def lifted_terms(pipeline: Pipeline) -> dict[str, str]:
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
         read = without_negative_zeros(o, columns, combiner.reals(pipeline.columns))
-        terms = combiner.lift(o, combiner.read(o, read, _at(pipeline)), type_)
+        value = combiner.read(o, read, _at(pipeline))
+        terms = own_values(combiner, value) if isinstance(combiner, OwnCombiner) else combiner.lift(o, value, type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
             # The value of a retraction is negative, so its records cannot be counted: a plain text is no `Tally`.
@@ -64,6 +67,16 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
     """
     terms = lifted_terms(pipeline).items()
     return [f"{term.counted if isinstance(term, Tally) else term} AS {quoted(name)}" for name, term in terms]
+
+
+def own_values(combiner: OwnCombiner, value: Term) -> tuple[Term, ...]:
+    """Return what a record has in place of a custom combiner's accumulator: its value, to which no code is applied yet.
+
+    The values of a window's records are passed to the combiner's code together (`own_total`). If the combiner reads no
+    column, the value only counts the record.
+    """
+    given = "true" if combiner.column is None else value
+    return (given, null("string")) if combiner.fails else (given,)
 
 
 def window_rows(pipeline: Pipeline, source: Relation) -> Query:

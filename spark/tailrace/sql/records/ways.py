@@ -9,6 +9,7 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.triggers.guarded import has_own
 from tailrace.sql.records.selections import is_common, may_fail
 
 
@@ -27,6 +28,17 @@ def way(pipeline: Pipeline) -> Way:
     if not reasons_for_python(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
+
+
+def combines_in_sql(pipeline: Pipeline) -> bool:
+    """Return True if custom combiners are the only reason for Python, and a query can call their code as functions.
+
+    An engine that has such functions runs everything else of the step in SQL. If records can be taken back, the
+    accumulators of custom combiners are lists of values that SQL does not know, and the step runs in Python. So it does
+    with a custom trigger, whose rules are guarded against failures only there.
+    """
+    own = pipeline.own_windows or has_own(pipeline.when)
+    return way(pipeline) is Way.PYTHON and not own and not pipeline.takes_back
 
 
 def sql_alone(pipeline: Pipeline) -> bool:

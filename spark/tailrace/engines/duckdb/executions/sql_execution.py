@@ -56,6 +56,12 @@ class SqlExecution(DuckExecution):
 
     def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
         taken, grouped = self._registered(bundle), self._grouped(bundle)
+        return self._aggregated(taken, state, grouped)
+
+    def _aggregated(
+        self, taken: DuckBundle, state: EpochState, grouped: tuple[pa.Table, dict[str, str]] | None = None
+    ) -> DuckBundle:
+        """Aggregate a bundle's registered records by key and window, if `grouped` does not have them already."""
         late = (lambda _: self._answer(self._texts.late)) if taken.records.num_rows else None
         made = f"CREATE OR REPLACE TEMP TABLE {self._names['partials']} AS"
         if grouped is not None:
@@ -138,8 +144,8 @@ class SqlExecution(DuckExecution):
             later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
             # A table of the windows' transitions in a large epoch would need more memory than all other data. So for a
             # large epoch, the transitions are a view, which computes them again for each query. If windows merge, the
-            # transitions are always a table.
-            kind = "VIEW" if later and not self._by_key else "TABLE"
+            # transitions are always a table, and if code of one's own combines, so that it is called once.
+            kind = "VIEW" if later and self._again else "TABLE"
             if kind != self._kind:
                 execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")
             execute(f"CREATE OR REPLACE TEMP {kind} {names['transitions']} AS {in_duckdb(texts.transitions)}")
@@ -165,6 +171,11 @@ class SqlExecution(DuckExecution):
         if bundle.late is None or not may_be_late(self.pipeline, bundle.closest, state.clock):
             return self.schema.empty_table()
         return self._typed(bundle.late(clock))
+
+    @property
+    def _again(self) -> bool:
+        """Whether the transitions of a large epoch may be computed again for each query."""
+        return not self._by_key
 
     _assigns = True
     """Whether the queries assign the records to windows."""

@@ -1,0 +1,193 @@
+"""Call the code of custom combiners for many windows at once: the functions that an engine's queries call.
+
+Arguments and results are Arrow columns, with a row for each window.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import Parameter, Signature
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.engines.python import columns
+from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.lake.schema.iceberg_types import arrow_schema
+from tailrace.model.base.errors import RecordError
+from tailrace.model.combiners.own import Guarded, OwnCall, OwnUse, added, fitted, merged, merged_all
+
+OverColumns: TypeAlias = "Callable[..., pa.Array]"
+"""A function from Arrow columns to a column of structs, which have the fields of the call (`OwnCall.fields`)."""
+
+
+FAILURES: Counter[str] = Counter()
+"""For each function by name: how often the combiner's code has failed for a record in this process.
+
+Such a record must be rejected, but a function of whole windows does not say which record it was. So whoever calls the
+function compares the number before the call with the number after it. Other threads may increase the number, too.
+"""
+
+
+def types_of(call: OwnCall) -> tuple[list[str], str]:
+    """Return the column types of a function's arguments, and the type of the value that it returns."""
+    part, state = call.part, call.part.type
+    one = [state, "string"] if part.fails else [state]
+    match call.use:
+        case OwnUse.ZERO:
+            return ["bigint"], state
+        case OwnUse.ADD:
+            return [f"array<{part.reads or 'boolean'}>"], state
+        case OwnUse.MERGE:
+            return one * 2, state
+        case OwnUse.MERGE_ALL:
+            fields = ",".join(f"{name}:{type}" for name, type in zip(("value", "failed"), one, strict=False))
+            return [f"array<struct<{fields}>>"], state
+    return one, part.combiner.result_type(part.reads)
+
+
+_FUNCTIONS: dict[str, OverColumns] = {}
+"""The functions by name. DuckDB does not keep a function alive when the connection that added it is closed."""
+
+
+def over_columns(call: OwnCall) -> OverColumns:
+    """Return the function that makes a call for each row of Arrow columns."""
+    if call.name not in _FUNCTIONS:
+        _FUNCTIONS[call.name] = _over_columns(call)
+    return _FUNCTIONS[call.name]
+
+
+def _over_columns(call: OwnCall) -> OverColumns:
+    given_types, returned = types_of(call)
+    type = arrow_schema({"value": returned}).field(0).type
+    compute = _COMPUTED[call.use]
+
+    def over(*given: pa.Array | pa.ChunkedArray) -> pa.Array:
+        arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in given]
+        with no_search_for_cycles():
+            found = list(compute(call, arrays))
+        made = [pa.array([value for value, _ in found], type)]
+        if len(call.fields) > 1:
+            made.append(pa.array([why for _, why in found], pa.string()))
+        return pa.StructArray.from_arrays(made, list(call.fields))
+
+    # DuckDB counts the parameters.
+    names = [Parameter(f"given_{place}", Parameter.POSITIONAL_ONLY) for place in range(len(given_types))]
+    vars(over)["__signature__"] = Signature(names)
+    return over
+
+
+def _zeros(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
+    return (((call.part.combiner.zero(), None)) for _ in range(len(given[0])))
+
+
+def _added(call: OwnCall, given: Sequence[pa.Array]) -> Iterable[Guarded]:
+    lists, combiner = given[0], call.part.combiner
+    flat, ends = _elements(lists)
+    flat = pa.nulls(len(flat)) if combiner.column is None else flat
+    if combiner.by_groups and (found := _by_groups(call, flat, lists)) is not None:
+        return found
+    if combiner.by_batch:
+        return (_by_batch(call, flat[start:end]) for start, end in pairwise(ends))
+    values = columns.values(flat)
+    return (_one_by_one(call, values[start:end]) for start, end in pairwise(ends))
+
+
+def _by_groups(call: OwnCall, values: pa.Array, lists: pa.Array) -> list[Guarded] | None:
+    """Call `add_groups` for all windows at once; return None if the code fails, or does not return a state for each."""
+    combiner, fit = call.part.combiner, fitted(call.part.type)
+    lengths = pc.list_value_length(lists).to_numpy()
+    there = lengths.nonzero()[0]
+    # A group begins where the one before it ends; groups without values begin nowhere.
+    starts = (lengths.cumsum() - lengths)[there]
+    if not len(starts):
+        return [(combiner.zero(), None)] * len(lists)
+    try:
+        states: list[Guarded] = [(fit(state), None) for state in plain_state(combiner.add_groups(values, starts))]
+    except Exception:
+        return None
+    if len(states) != len(starts):
+        return None
+    if len(states) == len(lists):
+        return states
+    found: list[Guarded] = [(combiner.zero(), None)] * len(lists)
+    for place, state in zip(there.tolist(), states, strict=True):
+        found[place] = state
+    return found
+
+
+def _by_batch(call: OwnCall, values: pa.Array) -> Guarded:
+    combiner = call.part.combiner
+    try:
+        return fitted(call.part.type)(plain_state(combiner.add_batch(combiner.zero(), values))), None
+    except Exception:
+        # Only the calls for each record say which record the code cannot take, and whether it is a record at all.
+        return _one_by_one(call, columns.values(values))
+
+
+def _one_by_one(call: OwnCall, values: Sequence[Any]) -> Guarded:
+    try:
+        return added(call.part, values)
+    except RecordError as error:
+        FAILURES[call.name] += 1
+        return None, str(error)
+
+
+def plain_state(state: Any) -> Any:
+    """Return a state as a Python value; code over arrays may return a scalar or an array of Arrow or NumPy."""
+    if isinstance(state, pa.Scalar):
+        return columns.values(pa.array([state]))[0]
+    if isinstance(state, pa.Array | pa.ChunkedArray):
+        return columns.values(state)
+    return state.tolist() if type(state).__module__ == "numpy" else state
+
+
+def _merged(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
+    part = call.part
+    rows = columns.rows(given, len(given[0]))
+    if not part.fails:
+        return ((part.combiner.merge(a, b), None) for a, b in rows)
+    return (merged(part, (a, why_a), (b, why_b)) for a, why_a, b, why_b in rows)
+
+
+def _merged_all(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
+    flat, ends = _elements(given[0])
+    fields = [columns.values(one) for one in columns.fields(flat)]
+    accumulators = list(zip(fields[0], fields[1] if call.part.fails else [None] * len(flat), strict=True))
+    return (merged_all(call.part, accumulators[start:end]) for start, end in pairwise(ends))
+
+
+def _outputs(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
+    combiner, fit = call.part.combiner, fitted(types_of(call)[1])
+    if not call.part.fails:
+        return ((combiner.output(state), None) for (state,) in columns.rows(given, len(given[0])))
+    return (_output(call, fit, *row) for row in columns.rows(given, len(given[0])))
+
+
+def _output(call: OwnCall, fit: Callable[[Any], Any], state: Any, why: str | None) -> Guarded:
+    if why is None:
+        try:
+            return fit(call.part.combiner.output(state)), None
+        except Exception:
+            pass  # The call returns the reason.
+    value, failed = call(state, why)
+    return value, failed
+
+
+def _elements(lists: pa.Array) -> tuple[pa.Array, list[int]]:
+    """Return the elements of all lists as one column, and the places in it at which a list begins or ends."""
+    offsets = lists.offsets
+    first = offsets[0].as_py()
+    return lists.values.slice(first, offsets[-1].as_py() - first), pc.subtract(offsets, first).to_pylist()
+
+
+_COMPUTED: dict[OwnUse, Callable[[OwnCall, Sequence[pa.Array]], Iterable[Guarded]]] = {
+    OwnUse.ZERO: _zeros,
+    OwnUse.ADD: _added,
+    OwnUse.MERGE: _merged,
+    OwnUse.MERGE_ALL: _merged_all,
+    OwnUse.OUTPUT: _outputs,
+}

@@ -1,0 +1,214 @@
+"""Combiners of one's own say what the reference says, by the record, by the batch and by all windows at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import strategies as st
+
+from tailrace import RETRACTING, AfterCount, Count, Fixed, OwnCombiner, Pipeline, Repeat, Sessions, Sliding, seconds
+from tailrace.engines.duckdb.executions.combined_execution import CombinedExecution
+from tailrace.engines.duckdb.executions.python_execution import PythonExecution
+from tailrace.engines.duckdb.side import execution_of
+from tailrace.model.combiners.basic import Combiner
+from tailrace.model.combiners.laws import LawError
+from tailrace.model.combiners.own import OwnCall, OwnPart, OwnUse
+from tailrace.model.step.reference import fold
+from tailrace.testing import obeys
+from tests.support.cases.strategies import BASE, LOG, epochs, pipelines
+from tests.support.engines.engine_runs import CONNECTION, EngineRuns, OnDuck, OnSpark, for_examples
+from tests.support.engines.spark_runs import said_by_reference
+
+
+@dataclass(frozen=True)
+class Total(OwnCombiner):
+    """A sum of whole numbers, which cannot take `refused`."""
+
+    column: str | None = "value"
+    refused: int = 7
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, state: int, value: int) -> int:
+        if value == self.refused:
+            raise LookupError(f"no {value}")
+        return state + value
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def output(self, state: int) -> int:
+        if state == 3:
+            raise LookupError("three")
+        return state
+
+
+@dataclass(frozen=True)
+class TotalByBatch(Total):
+    def add_batch(self, state: int, values: pa.Array) -> Any:
+        if pc.any(pc.equal(values, self.refused)).as_py():
+            raise LookupError("refused")
+        return pc.add(pc.sum(values), state)
+
+
+@dataclass(frozen=True)
+class TotalByGroups(Total):
+    def add_groups(self, values: pa.Array, starts: Any) -> Any:
+        if (values.to_numpy() == self.refused).any():
+            raise LookupError("refused")
+        return np.add.reduceat(values.to_numpy(), starts)
+
+
+@dataclass(frozen=True)
+class TooFew(Total):
+    """It does not return a state for each window, so the values are added one by one."""
+
+    def add_groups(self, values: pa.Array, starts: Any) -> Any:
+        return []
+
+
+@dataclass(frozen=True)
+class Numbers(OwnCombiner):
+    """The distinct numbers in their order, as NumPy finds them."""
+
+    column: str = "value"
+    state = gives = "array<bigint>"
+
+    def zero(self) -> list[int]:
+        return []
+
+    def add(self, state: list[int], value: int) -> list[int]:
+        return self.merge(state, [value])
+
+    def add_batch(self, state: list[int], values: pa.Array) -> Any:
+        return np.union1d(np.array(state, np.int64), values)
+
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        return sorted({*a, *b})
+
+    def output(self, state: list[int]) -> list[int]:
+        return state
+
+
+@dataclass(frozen=True)
+class Latest(OwnCombiner):
+    """The latest instant; there is none at first."""
+
+    column: str = "at"
+    state = gives = "timestamp"
+
+    def zero(self) -> Any:
+        return None
+
+    def add(self, state: datetime | None, value: datetime) -> datetime:
+        return self.merge(state, value)  # type: ignore[no-any-return]
+
+    def add_batch(self, state: datetime | None, values: pa.Array) -> Any:
+        return self.merge(state, pc.max(values).as_py())
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return max((one for one in (a, b) if one is not None), default=None)
+
+    def output(self, state: Any) -> Any:
+        return state
+
+
+@dataclass(frozen=True)
+class Rows(Total):
+    """The number of records, whatever is in them."""
+
+    column: str | None = None
+
+    def add(self, state: int, value: Any) -> int:
+        return state + 1
+
+    def add_groups(self, values: pa.Array, starts: Any) -> Any:
+        return np.diff([*starts, len(values)])
+
+
+OWN: dict[str, Combiner] = {
+    "total": Total(), "by_batch": TotalByBatch(), "by_groups": TotalByGroups(), "too_few": TooFew(refused=99),
+    "numbers": Numbers(), "latest": Latest(), "rows": Rows(),
+}  # fmt: skip
+
+
+@for_examples(duckdb=(30, 400, 200), duckdb_in_python=(4, 40, 20), spark=(1, 8, 3))
+def test_L3_combiners_of_ones_own_say_the_same_by_record_by_batch_and_by_groups(
+    engine: EngineRuns, data: st.DataObject
+) -> None:
+    pipeline = data.draw(pipelines())
+    names = data.draw(st.lists(st.sampled_from(sorted(OWN)), min_size=1, max_size=3, unique=True))
+    pipeline = replace(pipeline, what={**pipeline.what, **{f"own_{name}": OWN[name] for name in names}})
+    made = data.draw(epochs(pipeline, max_epochs=2 if isinstance(engine, OnSpark) else 5))
+    run = fold(pipeline, made)
+    assert engine.said(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late, run.rejected)]
+    if type(engine) is OnDuck and not pipeline.own_windows:
+        assert type(engine.execution(pipeline)) is CombinedExecution
+
+
+@pytest.mark.parametrize("where", [Fixed(seconds(5)), Sliding(seconds(8), every=seconds(2)), Sessions(seconds(2))])
+def test_what_combines_is_all_of_a_step_that_runs_in_python(where: Any) -> None:
+    pipeline = Pipeline(
+        name="own", log=LOG, key="place", what={"n": Count(), "total": Total()}, where=where, how=RETRACTING
+    )
+    assert type(execution_of(CONNECTION.cursor(), pipeline)) is CombinedExecution
+    again = Pipeline(
+        name="later",
+        log=pipeline.panes,
+        key="place",
+        what={"total": Total("total")},
+        where=Fixed(seconds(60)),
+        when=Repeat(AfterCount(1)),
+    )
+    assert type(execution_of(CONNECTION.cursor(), again)) is PythonExecution
+
+
+def test_equal_combiners_share_their_functions_and_others_never_do() -> None:
+    def names(*combiners: Combiner) -> set[str]:
+        parts = [part for one in combiners for part in one.parts("bigint") if isinstance(part, OwnPart)]
+        return {OwnCall(part, OwnUse.ADD).name for part in parts}
+
+    assert len(names(Total(), Total())) == 1
+    assert len(names(Total(), Total(refused=True), Total(refused=1), TotalByBatch(), Total("id"))) == 5
+
+
+@pytest.mark.parametrize("combiner", [one for name, one in OWN.items() if name not in ("too_few", "rows")], ids=repr)
+def test_the_kit_accepts_combiners_whose_batches_say_what_their_records_say(combiner: OwnCombiner) -> None:
+    numbers = [30, 10, 40, -90, 60]
+    obeys(combiner, [BASE + seconds(one) for one in numbers] if combiner.column == "at" else numbers)
+
+
+@dataclass(frozen=True)
+class Forgetful(Total):
+    """It forgets what was there before a batch."""
+
+    def add_batch(self, state: int, values: pa.Array) -> Any:
+        return pc.sum(values)
+
+
+@dataclass(frozen=True)
+class Shifted(Total):
+    """It has each window's total with the next window."""
+
+    def add_groups(self, values: pa.Array, starts: Any) -> Any:
+        return np.roll(np.add.reduceat(values.to_numpy(), starts), 1)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "said"),
+    [
+        (Forgetful(), "add_batch must return what add returns for one value after the other"),
+        (Shifted(), "add_groups must return what add returns for the values of each group"),
+        (TooFew(), "it must return a sequence or an array with one state for each"),
+    ],
+)
+def test_the_kit_finds_batches_that_say_something_else(combiner: OwnCombiner, said: str) -> None:
+    with pytest.raises(LawError, match=said):
+        obeys(combiner, [20, 50, 80])
