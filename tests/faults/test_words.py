@@ -217,6 +217,7 @@ def raised(error: BaseException, behind: BaseException | None = None) -> BaseExc
         (sqlite3.OperationalError("attempt to write a readonly database"), "cannot be used"),
         (MemoryError(), "not enough memory"),
         (pa.ArrowMemoryError("malloc of size 99 failed"), "not enough memory"),
+        (duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block"), "DuckDB has no more room (failed"),
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's JVM has ended"),
     ],
 )

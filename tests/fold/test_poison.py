@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -36,14 +37,16 @@ from tailrace import (
     minutes,
     seconds,
 )
+from tailrace.engines.duckdb.database.connection import EngineError, connect
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.ledger_fold import LedgerFold
-from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, find_poison
+from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, find_poison, may_be_of_records
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Notice, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.set_aside import set_aside
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.upkeep.diagnosis import MachineError, diagnose
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.chain import chain
@@ -317,3 +320,16 @@ def test_X7_a_later_stage_that_cannot_take_an_answer_stops_and_says_which(
     ):
         logs.fold(LAST)
     assert logs.lake.head("last__ledger").number("epoch") == -1
+
+
+def test_X7_too_little_memory_is_not_the_fault_of_records(tmp_path: Path) -> None:
+    with connect(Settings(memory="16MB", scratch=tmp_path), threads=1) as connection:
+        connection.execute("SET max_temp_directory_size = '0KB'")
+        with pytest.raises(duckdb.OutOfMemoryException) as caught:
+            connection.execute("SELECT COUNT(*) FROM (SELECT DISTINCT hash(range) FROM range(3_000_000))")
+    for error in (caught.value, EngineError.of(caught.value)):
+        assert not may_be_of_records(error)
+        found = diagnose(error, None)
+        assert isinstance(found, MachineError)
+        assert "DuckDB has no more room (" in str(found)
+        assert "TAILRACE_MEMORY" in str(found)

@@ -39,6 +39,7 @@ _BARRED = re.compile(
     re.IGNORECASE,
 )
 _NO_MEMORY = re.compile(r"java heap space|GC overhead limit|OutOfMemoryError|unable to create native thread")
+_NO_ROOM = re.compile(r"^Out of Memory Error: |^DuckDB has no more room: ")
 _ENDED = re.compile(r"Answer from Java side is empty|Java gateway process exited|Error while sending or receiving")
 _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()\]]+)")
 
@@ -61,6 +62,8 @@ def diagnose(error: BaseException, settings: Settings | None) -> TailraceError |
                 return MachineError(_TEXTS[cause].format(place=_place(one, text) or lake, line=_line(text)))
     if (said := next(filter(None, map(explain_refusal, texts)), None)) is not None:
         return LakeError(said)
+    if (said := next(filter(_NO_ROOM.search, texts), None)) is not None:
+        return MachineError(_TEXTS["room"].format(line=_line(_NO_ROOM.sub("", said))))
     if any(isinstance(one, MemoryError) for one in chain) or any(map(_NO_MEMORY.search, texts)):
         return MachineError(_TEXTS["memory"].format(line=_line(texts[0])))
     if any(map(_of_a_dead_jvm, chain)):
