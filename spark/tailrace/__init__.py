@@ -19,6 +19,7 @@ from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile,
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import StdDev, Variance
+from tailrace.model.definition.batch_steps import EachBatch
 from tailrace.model.definition.computation import EVENT, PROCESSING, Computation, Context, Field, Timer
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
@@ -88,6 +89,7 @@ __all__ = [
     "Derive",
     "Distinct",
     "Each",
+    "EachBatch",
     "Every",
     "Explode",
     "Field",

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace import AfterCount, AfterWatermark, AnyOf, OwnCombiner, OwnWindows, Repeat
 from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.python.assigned import windows_of_batch
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import instant, seconds
@@ -24,6 +27,7 @@ from tailrace.model.triggers.guarded import TriggerWarning
 from tailrace.model.triggers.trigger import Measure, Moment, Ready, Trigger
 from tailrace.model.windows.panes import answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
+from tailrace.testing import BatchError, check_batches
 from tests.support.cases.strategies import LOG, bundles, epochs, examples
 from tests.support.engines.engine_runs import EngineRuns, OnSpark, for_examples
 from tests.support.engines.sessions import in_process
@@ -51,6 +55,17 @@ class Picky(OwnWindows):
 
 
 @dataclass(frozen=True)
+class PickyBatches(Picky):
+    """The same windows for many records at once; it fails for batches with one of the strange values."""
+
+    def assign_batch(self, times: Any, records: Any) -> Any:
+        if not {3, 4, 5, 6}.isdisjoint(records["value"].to_pylist()):
+            raise LookupError("a strange value")
+        starts = times - times % 5_000_000
+        return starts, starts + 5_000_000
+
+
+@dataclass(frozen=True)
 class Inverse(OwnCombiner):
     """A sum of shares, which a zero has none of."""
 
@@ -74,6 +89,7 @@ class Inverse(OwnCombiner):
 _OF = Pipeline(name="picky", log=LOG, key="lane", what={"n": Count(), "value": Sum("value")}, where=Picky())
 PIPELINES = {
     "assigned": _OF,
+    "assigned by batch": replace(_OF, where=PickyBatches()),
     "assigned after steps": replace(_OF, each=[Derive({"large": Col("value") * 2**60})]),
     "merging": replace(_OF, where=Picky(merges=True)),
     "combined": replace(_OF, where=Fixed(seconds(5)), what={"inverse": Inverse("value"), "n": Count()}),
@@ -170,3 +186,47 @@ def test_X7_what_code_of_ones_own_cannot_take_is_in_no_backfill_and_an_audit_fin
         (bad.reason, bundle.index(dict(bad.record))) for bad in run.rejected
     )
     session.close()
+
+
+@dataclass(frozen=True)
+class Shifted(PickyBatches):
+    """Its windows depend on the batch."""
+
+    def assign_batch(self, times: Any, records: Any) -> Any:
+        starts, ends = super().assign_batch(times, records)
+        return starts + len(times) % 2 * 10, ends
+
+
+def test_the_kit_names_windows_of_a_batch_that_differ_from_those_of_a_record() -> None:
+    made = [{"at": f"2024-01-01T00:00:{second:02}Z", "lane": 1, "value": value} for second, value in ((1, 1), (8, 2))]
+    check_batches(PIPELINES["assigned by batch"], made)
+    with pytest.raises(BatchError, match=r"assign_batch of Shifted gives for .* in a batch of 1 records, but assign"):
+        check_batches(replace(_OF, where=Shifted()), made)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ([0, 10], [5, 20]),
+        (np.array([[0], [10]]), np.array([[5], [20]])),
+        (pa.array([[0], [10]]), pa.array([[5], [20]])),
+    ],
+)
+def test_windows_of_a_batch_are_arrays_of_one_or_two_dimensions_or_of_lists(given: Any) -> None:
+    made = windows_of_batch(Given(given), pa.array([1, 11], pa.timestamp("us", "UTC")), pa.table({}))
+    assert made is not None
+    assert made.to_pylist() == [[{"window_start": 0, "window_end": 5}], [{"window_start": 10, "window_end": 20}]]
+
+
+@pytest.mark.parametrize("given", [([0], [5]), ([0, 10], [5, 10]), ([0, None], [5, 20]), ([[0], []], [[5], [20]])])
+def test_X7_windows_of_a_batch_that_are_none_are_not_taken(given: Any) -> None:
+    with pytest.raises(ValueError, match="window"):
+        windows_of_batch(Given(given), pa.array([1, 11], pa.timestamp("us", "UTC")), pa.table({}))
+
+
+@dataclass(frozen=True)
+class Given(OwnWindows):
+    given: Any
+
+    def assign_batch(self, times: Any, records: Any) -> Any:
+        return self.given

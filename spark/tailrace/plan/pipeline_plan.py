@@ -234,11 +234,8 @@ class _PipelinePlan:
         by, why = self.begin.sql, "SQL expressions of the record's columns"
         if needs_spark(pipeline):
             by, why = Execution.SPARK, "a step is written for Spark, which takes the records before all else"
-        if (reason := called_because(pipeline)) is not None:
-            by, why = (
-                Execution.PYTHON,
-                f"a function of one's own is called for every record, in Arrow batches: {reason}",
-            )
+        if (called := called_because(pipeline)) is not None:
+            by, why = Execution.PYTHON, called
         elif any(isinstance(one, Each) for one in pipeline.each):
             why = "a function of one's own is compiled to SQL, and called for the records of which SQL is not sure"
         steps, keep = tuple(map(written, pipeline.each)), None if pipeline.keep is None else written(pipeline.keep)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tailrace.model.base.lazy_names import lazy_names
 from tailrace.model.combiners.laws import LawError
 from tailrace.plan.loader import LoadError, load
+from tailrace.testing.batch_cuts import BatchError, check_batches
 from tailrace.testing.clocks import ProcessingTime
 from tailrace.testing.combiner_laws import obeys
 from tailrace.testing.epochs import Epoch, EpochsError
@@ -39,6 +40,7 @@ else:
 
 __all__ = [
     "BackfillCounts",
+    "BatchError",
     "Epoch",
     "EpochsError",
     "GeneratedColumnError",
@@ -59,6 +61,7 @@ __all__ = [
     "TranscriptError",
     "UnwritableError",
     "any_order",
+    "check_batches",
     "check_transcript",
     "fold",
     "load",

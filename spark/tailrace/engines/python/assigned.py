@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.model.base.errors import RecordError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import Pipeline
 
 BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
@@ -31,6 +34,8 @@ class AssignedWindows(NamedTuple):
 
 def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> AssignedWindows:
     """Call the pipeline's windowing code for each record, and return the windows and the reasons for rejections."""
+    if (found := batch_windows(pipeline, records)) is not None:
+        return AssignedWindows(found, pa.nulls(len(found), pa.string()))
     own, reasons = pa.table({name: records[name] for name in pipeline.columns}), dict[int, str]()
     times, assign = columns.micros(records[pipeline.log.event_time]), pipeline.windows_of
     with no_search_for_cycles():
@@ -48,6 +53,56 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
             pa.array(map(reasons.get, range(len(assigned))), pa.string()) if reasons else pa.nulls(len(lists), "string")
         )
         return AssignedWindows(lists, why)
+
+
+def batch_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> pa.Array | None:
+    """Return the windows that the windowing code assigns to all records at once; None if it does not, or if it fails.
+
+    A failure is not reported here, because the code for single records then finds the records at fault.
+    """
+    where = pipeline.where
+    if not isinstance(where, OwnWindows) or where.merges or type(where).assign_batch is OwnWindows.assign_batch:
+        return None
+    names = pipeline.columns if where.columns is None else where.columns
+    given = pa.table({name: records[name] for name in names if name in pipeline.columns})
+    try:
+        return windows_of_batch(where, records[pipeline.log.event_time], given)
+    except Exception:
+        return None
+
+
+def windows_of_batch(where: OwnWindows, at: pa.Array | pa.ChunkedArray, records: pa.Table) -> pa.Array | None:
+    """Call windowing code for all records at once; return a list of windows for each record, cut at the ends of time.
+
+    Raises `ValueError` if it returns what are no windows, or not for each record.
+    """
+    whole = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else at
+    times = whole.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    given = where.assign_batch(times, records)
+    if given is None:
+        return None
+    (starts, counts), (ends, also) = map(_flat, given)
+    if len(counts) != len(times) or counts != also:
+        raise ValueError(f"windows of {len(counts)} and {len(also)} records: expected those of {len(times)}")
+    if starts.null_count or ends.null_count:
+        raise ValueError("a window without a start or an end")
+    starts = pc.max_element_wise(starts, pa.scalar(BEGINNING, pa.int64()))
+    ends = pc.min_element_wise(ends, pa.scalar(END_OF_TIME, pa.int64()))
+    if not pc.all(pc.less(starts, ends)).as_py() and len(starts):
+        raise ValueError("a window that does not end after it begins")
+    return columns.lists(counts, columns.structs([starts, ends], _SPAN), pa.list_(_SPAN))
+
+
+def _flat(bounds: Any) -> tuple[pa.Array, list[int]]:
+    """Return all bounds of windows one after another, and their number for each record."""
+    if getattr(bounds, "ndim", 1) == 2:
+        count, each = bounds.shape
+        return pa.array(bounds.reshape(-1)).cast(pa.int64()), [each] * count
+    made = bounds if isinstance(bounds, pa.Array | pa.ChunkedArray) else pa.array(bounds)
+    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    if pa.types.is_nested(made.type):
+        return made.flatten().cast(pa.int64()), pc.list_value_length(made).to_pylist()
+    return made.cast(pa.int64()), [1] * len(made)
 
 
 def assigning_calls(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from tailrace.engines.python.batch_calls import batch_step_calls
 from tailrace.model.base.errors import RecordError
+from tailrace.model.definition.batch_steps import EachBatch
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED
 
@@ -29,11 +32,14 @@ def over_records(call: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], 
 
 
 def step_calls(step: Each, types: dict[str, str], schema: pa.Schema) -> OverBatches:
-    """Return a function that calls a step for each record.
+    """Return a function that calls a step for each record, or for each batch (`EachBatch`).
 
     If the step rejects a record, the record's column `FAILED` contains the reason. A record that an earlier step
     rejected is passed through without a call.
     """
+
+    if isinstance(step, EachBatch):
+        return partial(batch_step_calls, step, types, schema)
 
     def made(record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
         if record.get(FAILED) is not None:

@@ -27,7 +27,21 @@ class OwnWindows(Windowing):
     """The base class of custom windowings. Implement `assign` and, if windows merge, `merges`, `reach` and `gathered`.
 
     The subclass must be a frozen dataclass, so that its options are part of the definition's meaning.
+
+    If windows do not merge, `assign_batch` may assign many records at once, beside `assign`.
     """
+
+    def assign_batch(self, times: Any, records: Any) -> tuple[Any, Any] | None:
+        """Return the starts and ends of the windows of many records, or None to have `assign` called for each record.
+
+        `times` is a NumPy array of event times in microseconds, and `records` a `pyarrow.Table` with the columns that
+        `assign` receives. Starts and ends are in microseconds, in the order of the records: two arrays with one window
+        for each record, two NumPy arrays of two dimensions with several windows for each, or two arrays of lists.
+
+        The law: the windows of each record are those of `assign` (`tailrace.testing.check_batches`). If this method
+        fails, or returns invalid windows, `assign` is called for each record of the batch, and rejects those at fault.
+        """
+        return None
 
     def faults(self, path: str) -> Iterable[Fault]:
         """Find the faults of the windowing's options."""

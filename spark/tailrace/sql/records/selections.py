@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 from tailrace.model.base.conditions import term_at
 from tailrace.model.base.types import struct_type
+from tailrace.model.definition.batch_steps import EachBatch
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
 from tailrace.model.definition.record_steps import (
@@ -204,7 +205,7 @@ def is_common(step: ElementWise) -> bool:
 
 def keeps_each(step: ElementWise) -> bool:
     """Return True if a step always makes exactly one record from each record."""
-    return isinstance(step, Derive | SparkColumns | Pack | SetAside)
+    return isinstance(step, Derive | EachBatch | SparkColumns | Pack | SetAside)
 
 
 def needs_spark(pipeline: Ranged) -> bool:

@@ -81,6 +81,8 @@ def tracing_of(step: Each, types: Mapping[str, str]) -> Traced | str:
     'uses len, which is no constant'
     """
     function: Any = step.function
+    if type(step) is not Each:
+        return "is a function of batches"
     if not isinstance(function, FunctionType):
         return "is no plain function"
     for fault in _faults(function):
@@ -102,16 +104,18 @@ def tracing_of(step: Each, types: Mapping[str, str]) -> Traced | str:
 
 
 def called_because(definition: Ranged) -> str | None:
-    """Return the reason why a function of a definition is called for each record, or None if all are traced.
+    """Say why a function of a definition is called for records, or return None if all are traced.
 
-    The reason says how a function is written that is not called.
+    For a function that is called for each record, the text says how a function is written that is not called.
     """
-    types = definition.log.columns
+    types, batches = definition.log.columns, False
     for place, step in enumerate(definition.each):
-        if isinstance(step, Each) and isinstance(found := tracing_of(step, types), str):
-            return f"that of each[{place}] {found}; arithmetic and comparisons of columns alone are compiled to SQL"
+        if type(step) is Each and isinstance(found := tracing_of(step, types), str):
+            called = "a function of one's own is called for every record, in Arrow batches"
+            return f"{called}: that of each[{place}] {found}; arithmetic and comparisons of columns are compiled to SQL"
+        batches = batches or (isinstance(step, Each) and type(step) is not Each)
         types = step.columns(types)
-    return None
+    return "a function of one's own is called for batches of records" if batches else None
 
 
 def sure_records(
