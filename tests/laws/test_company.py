@@ -68,7 +68,9 @@ def companies(draw: st.DrawFn) -> list[Pipeline]:
     Some have the same steps, keys, windows and filters. From each of these, another differs in one of them alone.
     """
     stages = [draw(chains())][: draw(st.integers(0, 1))]
-    drawn = draw(pipelines(where=draw(_WINDOWS)))
+    where = draw(_WINDOWS)
+    # The windows of other keys have no phase.
+    drawn = replace(draw(pipelines(where=where)), where=where)
     log = stages[0].sources[0] if stages else drawn.log
     one, other = replace(drawn, log=log, each=lanes(2), keep=None), replace(draw(pipelines()), log=log)
     named = neighbours(one, draw(_WINDOWS), draw(st.permutations(SUMS)))

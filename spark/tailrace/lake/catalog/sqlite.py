@@ -7,7 +7,6 @@ SQLAlchemy. Importing SQLAlchemy takes a quarter of a second, which is a fifth o
 from __future__ import annotations
 
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cached_property
@@ -28,8 +27,11 @@ _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_nam
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 """An SQL condition for a namespace's tables, excluding views; pyiceberg's catalog uses the same condition."""
 
-_KEPT = 64
-"""The maximum number of tables whose latest metadata is cached."""
+_KEPT = 40_000
+"""The maximum number of snapshots in the metadata that is cached, which has the latest metadata of each table.
+
+A snapshot takes about 5 kB of memory. A stream of some hundred definitions commits to several hundred tables in turn.
+"""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
@@ -51,7 +53,7 @@ class SqliteLookups:
         self._file, self._busy, self._open = file, busy, whole
         # The latest metadata of each table is cached, with its location, because a metadata file never changes, and one
         # commit reads the same file several times.
-        self._kept = OrderedDict[str, tuple[str, TableMetadata]]()
+        self._kept = dict[str, tuple[str, TableMetadata]]()
 
     @cached_property
     def whole(self) -> Any:
@@ -140,9 +142,13 @@ class SqliteLookups:
 
     def _keep(self, at: str, metadata: TableMetadata) -> None:
         """Cache a table's metadata in place of earlier metadata of the table."""
+        self._kept.pop(_folder(at), None)
         self._kept[_folder(at)] = at, metadata
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        # Other threads may change the cache meanwhile, so the loop uses copies.
+        for folder in tuple(self._kept)[:-1]:
+            if sum(len(one.snapshots) for _, one in tuple(self._kept.values())) <= _KEPT:
+                break
+            self._kept.pop(folder, None)
 
     def _read_metadata(self, table: str, at: str) -> TableMetadata:
         what = f"the metadata of table {table}"

@@ -8,6 +8,7 @@ definition that reads an old snapshot can likewise use the column names of that 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.schema import Schema, sanitize_column_names
@@ -125,7 +126,7 @@ def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
     Columns that the rows lack are null. Raises `LakeError` if the rows have a column that the table does not have any
     more.
     """
-    schema: pa.Schema = table.schema().as_arrow()
+    schema = _arrow_of(table)
     names = match_names(table, rows.column_names, set(schema.names))
     if gone := [name for name, live in names.items() if live is None]:
         raise LakeError(
@@ -135,5 +136,27 @@ def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
     own = {names[name]: rows[name] for name in rows.column_names}
     columns = [own.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(
-        [column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+        [
+            # The fields inside a nested column get their ids from a cast, even if the types are equal.
+            column if column.type == field.type and not pa.types.is_nested(field.type) else column.cast(field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
     )
+
+
+_KEPT = 2048
+"""The maximum number of schemas that are cached: one for each table that a process writes."""
+
+_arrows = dict[tuple[UUID, int], pa.Schema]()
+
+
+def _arrow_of(table: Table) -> pa.Schema:
+    """Return the Arrow schema of a table's present columns. A schema never changes its id, so it is made only once."""
+    key = table.metadata.table_uuid, table.schema().schema_id
+    found = _arrows.get(key)
+    if found is None:
+        if len(_arrows) >= _KEPT:
+            _arrows.clear()
+        found = _arrows[key] = table.schema().as_arrow()
+    return found

@@ -145,26 +145,29 @@ class DuckExecution(Stepping):
         row = literal_row(clock_values(self.pipeline, state.clock, clock, state.generation))
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
-    def _stepped(self, remains: str, state: EpochState, clock: Clock) -> EpochState:
+    def _stepped(self, remains: str, awake: int, state: EpochState, clock: Clock) -> EpochState:
         """Replace the affected windows in the table of open windows with the rows of `remains`; return the new state.
 
-        The query `remains` returns those of the affected windows that stay open.
+        `awake` is the number of the affected windows. The query `remains` returns those of them that stay open.
         """
         names, execute = self._names, self.connection.execute
         own = ", ".join(map(name_of, self._types))
-        awake = self._count(names["touched"])
         if awake == state.count:
             execute(self._made)
         elif awake:
             execute(f"DELETE FROM {names['state']} WHERE rowid IN (SELECT _row FROM {names['touched']})")
-        execute(f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({remains})")
-        return EpochState(clock, state.generation, self._count(names["state"]))
+        stay = self._changed(f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({remains})")
+        return EpochState(clock, state.generation, state.count - awake + stay)
 
     def _with_rejected(self, rows: pa.Table, bundle: DuckBundle, clock: Clock) -> pa.Table:
         if bundle.rejected is None or not bundle.rejected.num_rows:
             return rows
         text = in_duckdb_once(self.rows.of_rejected(self._names["bundle"], clock))
         return pa.concat_tables([rows, self._typed(self._queried(bundle.rejected, text))])
+
+    def _changed(self, text: str) -> int:
+        """Run a statement that creates a table or inserts rows; return the number of rows."""
+        return int(single_value(self.connection, text))
 
     def _count(self, table: Relation) -> int:
         return int(single_value(self.connection, f"SELECT COUNT(*) FROM {table}"))

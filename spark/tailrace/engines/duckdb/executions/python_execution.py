@@ -51,5 +51,5 @@ class PythonExecution(DuckExecution):
             awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['touched']}").to_arrow_table()
             remains, rows = step(awake, bundle.records)
             with register(self.connection, remains) as stay:
-                after = self._stepped(f"SELECT * FROM {stay}", state, clock)
+                after = self._stepped(f"SELECT * FROM {stay}", awake.num_rows, state, clock)
         return DuckResult(self._with_rejected(self._typed(rows), bundle, clock), after)

@@ -140,8 +140,8 @@ class SqlExecution(DuckExecution):
         names, execute, texts = self._names, self.connection.execute, self._texts
         self._clock(state, clock)
         with in_one_transaction(self.connection):
-            execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
-            later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
+            awake = self._changed(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
+            later = awake + self._count(names["partials"]) >= MANY
             # A table of the windows' transitions in a large epoch would need more memory than all other data. So for a
             # large epoch, the transitions are a view, which computes them again for each query. If windows merge, the
             # transitions are always a table, and if code of one's own combines, so that it is called once.
@@ -154,7 +154,7 @@ class SqlExecution(DuckExecution):
                 rows = pa.concat_tables([self._answer(texts.refused), rows])
             if not later:
                 rows = pa.concat_tables([*map(self._answer, texts.ledger), rows])
-            after = self._stepped(in_duckdb(texts.remaining), state, clock)
+            after = self._stepped(in_duckdb(texts.remaining), awake, state, clock)
         self._kind = kind
         self._unregister()
         rows = self._with_rejected(rows, bundle, clock)
