@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.commit.branch import Branch
@@ -32,6 +33,38 @@ class Frame(Protocol):
 
     def toArrow(self) -> pa.Table:  # noqa: N802
         """Fetch the records into this process as an Arrow table."""
+
+
+@dataclass(frozen=True)
+class RecordFiles:
+    """The records of a bundle in Parquet files on this machine, which no commit contains yet.
+
+    `paths` are names of the local file system. The files have the columns of `schema`, of which the bundle has those in
+    `columns`. `on_spark` returns the records as a frame, in case that a fold moves to Spark.
+    """
+
+    paths: tuple[str, ...]
+    num_rows: int
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    on_spark: Callable[[], Frame]
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        """Read the records into an Arrow table."""
+        columns = list(self.columns)
+        nothing = self.schema.empty_table().select(columns)
+        read = (pq.read_table(path, columns=columns, partitioning=None) for path in self.paths)
+        return pa.concat_tables([nothing, *(one.select(columns).cast(nothing.schema) for one in read)])
+
+
+def is_here(bundle: BundleRecords) -> bool:
+    """Return True if this process can read the records of a bundle without Spark."""
+    return isinstance(bundle, pa.Table | RecordFiles)
+
+
+def as_table(bundle: BundleRecords) -> pa.Table:
+    """Return the records of a bundle as a table; records in files are read."""
+    return bundle if isinstance(bundle, pa.Table) else bundle.toArrow()
 
 
 BundleRecords: TypeAlias = pa.Table | Frame
@@ -180,6 +213,10 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
     @property
     def direct(self) -> bool:
         """True if this process does the computing, without Spark."""
+
+    @property
+    def reads_files(self) -> bool:
+        """True if bundles may be `RecordFiles`."""
 
     @property
     def holds(self) -> bool:

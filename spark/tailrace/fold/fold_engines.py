@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tailrace.engines.choose import PACKED, Engine, EnginePolicy
 from tailrace.engines.duckdb.engine import DuckEngine
-from tailrace.engines.protocol import AnySide, BundleRecords
+from tailrace.engines.protocol import AnySide, BundleRecords, is_here
 from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.plain_columns import row_bytes
 from tailrace.lake.catalog.lake import Lake
@@ -69,14 +67,14 @@ class StreamEngines:
         """
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)
-        choice = self.policy.goes_over(definition, here=isinstance(bundle, pa.Table), rows=state.count)
+        choice = self.policy.goes_over(definition, here=is_here(bundle), rows=state.count)
         return side if choice is None else self.spark.side_taking(definition, choice, bundle, state)
 
     def compute_here(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> bool:
         """Return True if native code of this process runs a fold's next epoch, without Spark and without code of the
         user.
         """
-        if not side.direct or not isinstance(bundle, pa.Table) or not runs_in_sql(definition):
+        if not side.direct or not is_here(bundle) or not runs_in_sql(definition):
             return False
         return self.policy.goes_over(definition, here=True, rows=state.count) is None
 
@@ -84,7 +82,7 @@ class StreamEngines:
         """Return the engine that can process these bundles: DuckDB if all bundles are in this process, otherwise
         Spark.
         """
-        return self.duck if all(isinstance(bundle, pa.Table) for bundle in bundles) else self.spark
+        return self.duck if all(map(is_here, bundles)) else self.spark
 
     def read(self, log: Log, after: int, until: int) -> BundleRecords:
         """Read a log's records from the epochs after `after` up to `until`; the size of the records determines the

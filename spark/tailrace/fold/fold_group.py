@@ -32,6 +32,7 @@ from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.widest import LogConflictError, widest
 
@@ -263,6 +264,10 @@ class FoldGroup(Sequence[LedgerFold]):
             if self._publishes(fold):
                 return result
 
+    def reads_files(self, log: str) -> bool:
+        """Return True if all folds that read a landed log can read its records from data files."""
+        return all(fold.side.reads_files for fold in self if _reads(fold.definition.log, log))
+
     def due(self) -> int | None:
         """Return the next processing time, in microseconds, at which any fold may have output without a record.
 
@@ -415,6 +420,15 @@ def _lacks(fold: LedgerFold, epoch: int, begins: Mapping[str, int]) -> bool:
     if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
         return False
     return fold.epoch >= 0 or epoch >= begins[fold.definition.name]
+
+
+def _reads(log: Log, landed: str) -> bool:
+    """Return True if the records of a landed log are among those of a log, or are perhaps among them."""
+    if isinstance(log, Panes | Productions):
+        return False
+    if isinstance(log, Union):
+        return any(_reads(member, landed) for member in log.members.values())
+    return _reads(log.of, landed) if isinstance(log, Arrivals) else log.name == landed
 
 
 def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:

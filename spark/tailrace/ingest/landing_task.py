@@ -78,7 +78,6 @@ class LandingTask:
         # The module is imported here because it imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 
-        pa.set_cpu_count(1)
         table = self.table.open()
         schema = table.schema().as_arrow()
         found, rejected, counting = LandedPart(), [schema_of(self.log).empty_table()], BlankLines()

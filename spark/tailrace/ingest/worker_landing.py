@@ -7,8 +7,8 @@ records. If a file is not plain (`plain_files`), Spark reads the whole epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -21,14 +21,11 @@ from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.workers.python_tasks import call_results, files_in_parts
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.ingest.landing_task import LandedPart, LandingTask
-from tailrace.ingest.partitions import merge_seen
-from tailrace.ingest.plain_columns import schema_of as records_schema
-from tailrace.ingest.row_landing import LandedFiles
+from tailrace.ingest.process_landing import RESTS, LandedRecords, merge_parts
 from tailrace.ingest.sources import Files, SizeLookup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import declared_types
 from tailrace.model.logs.log import Log
-from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
 
 PART = 64 * 2**20
@@ -40,26 +37,6 @@ LARGEST = {"json": 256 * 2**20, "csv": 256 * 2**20, "parquet": 2**30, "avro": 2*
 Spark can divide a larger file among several tasks.
 """
 
-RESTS = 16
-"""The number of epochs that Spark lands after an attempt to land an epoch with Python on the executors has failed.
-
-Such an attempt fails if the epoch's files are not plain, or if the executors lack Python. After this number of epochs,
-the next attempt is made.
-"""
-
-
-@dataclass(frozen=True)
-class LandedEpoch:
-    """The result for an epoch whose records executors have written with Python: data files, records, and the latest
-    times.
-    """
-
-    landed: LandedFiles
-    records: FiledRecords
-    seen: Mapping[str, Seen]
-    blank: int
-    rounded: int
-
 
 class WorkerLanding:
     """An object that lands the epochs of a log with Python on the executors."""
@@ -68,7 +45,7 @@ class WorkerLanding:
         self.spark, self.lake, self.source, self.log = spark, lake, source, log
         self._rests = 0
 
-    def land(self, files: Sequence[str], sized: SizeLookup, epoch: int, *, large: bool = False) -> LandedEpoch | None:
+    def land(self, files: Sequence[str], sized: SizeLookup, epoch: int, *, large: bool = False) -> LandedRecords | None:
         """Read an epoch's files and write their records to data files; return None if Spark must land the epoch.
 
         `sized` returns the sizes of the files. `large` is True if the files contain many records although the files are
@@ -87,11 +64,11 @@ class WorkerLanding:
         if made is None:
             self._rests = RESTS
             return None
-        return self._judged(made, epoch)
+        return merge_parts(self.log, made, epoch)
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[LandedPart] | None:
         """Run the task on the executors, once for each part of the files; return None if a part could not be landed."""
-        made = call_results(self.spark, parts, task.land)
+        made = call_results(self.spark, parts, partial(_land_alone, task))
         if made is None:
             return None
         whole = [part for part in made if part is not None]
@@ -102,27 +79,27 @@ class WorkerLanding:
             store.delete(file.file_path)
         return None
 
-    def _judged(self, parts: Sequence[LandedPart], epoch: int) -> LandedEpoch:
-        """Merge the results of all parts."""
-        files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
-        records = sum(part.records for part in parts)
-        rejected = [part.rejected for part in parts if part.rejected is not None]
-        bad = pa.concat_tables([records_schema(self.log).empty_table(), *rejected])
-        bad = bad.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), bad.num_rows))
-        landed = LandedFiles(files, records, bad)
-        frame = self._frame(files).withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        filed = FiledRecords(frame, LogFiles.of(self.lake.table(self.log.name), files))
-        blank, rounded = sum(part.blank for part in parts), sum(part.rounded for part in parts)
-        return LandedEpoch(landed, filed, merge_seen(seen), blank, rounded)
 
-    def _frame(self, files: Sequence[DataFile]) -> DataFrame:
-        columns = declared_types(self.log)
-        schema = schema_of(columns)
-        if not files:
-            return empty_frame(self.spark, schema)
-        # Files that Python writes use the proleptic Gregorian calendar for all times. Without this option, Spark would
-        # not assume this calendar.
-        reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
-        # Select only the log's columns: Spark adds further columns, derived from the names of partition folders (such
-        # as `day=1`).
-        return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))
+def _land_alone(task: LandingTask, paths: Sequence[str]) -> LandedPart | None:
+    """Land files in a Python worker of an executor, which has one core."""
+    pa.set_cpu_count(1)
+    return task.land(paths)
+
+
+def filed_records(spark: SparkSession, lake: Lake, log: Log, files: Sequence[DataFile], epoch: int) -> FiledRecords:
+    """Return the records of an epoch in data files in the form in which definitions on Spark read them."""
+    frame = _frame(spark, log, files).withColumn("_epoch", F.lit(epoch).cast("bigint"))
+    return FiledRecords(frame, LogFiles.of(lake.table(log.name), files))
+
+
+def _frame(spark: SparkSession, log: Log, files: Sequence[DataFile]) -> DataFrame:
+    columns = declared_types(log)
+    schema = schema_of(columns)
+    if not files:
+        return empty_frame(spark, schema)
+    # Files that Python writes use the proleptic Gregorian calendar for all times. Without this option, Spark would not
+    # assume this calendar.
+    reader = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
+    # Select only the log's columns: Spark adds further columns, derived from the names of partition folders (such as
+    # `day=1`).
+    return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))

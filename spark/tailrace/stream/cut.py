@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.fold.fold import PassedEpoch
-from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.fold_group import FoldGroup
 from tailrace.ingest.folders.folder_changes import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import Landing
@@ -104,7 +104,7 @@ class Cutter:
         self.intakes = dict[str, Intake]()
         self.active = tuple(self.landings)
 
-    def open(self, engines: StreamEngines, *, signals: bool) -> None:
+    def open(self, folds: FoldGroup, *, signals: bool) -> None:
         """Open the readers of the sources; the leases must have been taken before.
 
         If the readers are opened again later, they continue at the ends of the logs.
@@ -114,7 +114,7 @@ class Cutter:
             intake.close()
         self.intakes = {
             name: Intake(
-                self.spark, self.lake, self.sources[name], landing, engines, signals=signals, shared=shared,
+                self.spark, self.lake, self.sources[name], landing, folds, signals=signals, shared=shared,
                 framed=self._framed[name],
             )
             for name, landing in self.landings.items()

@@ -21,12 +21,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.protocol import BundleRecords
+from tailrace.engines.spark.bundles import FiledRecords
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.rows.declared_rows import log_relation
 from tailrace.fold.fold import PassedEpoch
-from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.fold_group import FoldGroup
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import MessageSizes
 from tailrace.ingest.duplicates import RememberedIds, RememberedRows
@@ -37,7 +39,9 @@ from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import complete_partitions, latest_by_partition, partition_names
 from tailrace.ingest.plain_columns import OF_READING, own_columns
+from tailrace.ingest.process_landing import LandedRecords, ProcessLanding
 from tailrace.ingest.room import Room, TooLargeError
+from tailrace.ingest.row_landing import LandedFiles
 from tailrace.ingest.sources import (
     Files,
     FileState,
@@ -48,7 +52,7 @@ from tailrace.ingest.sources import (
     file_states,
     messages_between,
 )
-from tailrace.ingest.worker_landing import LandedEpoch, WorkerLanding
+from tailrace.ingest.worker_landing import WorkerLanding, filed_records
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import (
     DUPLICATES,
@@ -155,7 +159,7 @@ class Intake:
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, engines: StreamEngines, *,
+        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, folds: FoldGroup, *,
         signals: bool, shared: bool = False, framed: FramedMessages | None = None,
     ) -> None:  # fmt: skip
         check_folders(landing.log_definition, source)
@@ -173,8 +177,10 @@ class Intake:
         self._remembered: RememberedIds | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
-        self._policy, self._database = engines.policy, engines.duck.database.cursor()
+        self._folds = folds
+        self._policy, self._database = folds.engines.policy, folds.engines.duck.database.cursor()
         self._workers = self._by_workers()
+        self._by_threads = self._in_threads()
         self._latest, self._before = Portion(-1, {}), self.progress
         self._unreadable: dict[str, str] = {}
         self._ahead = ReadAhead.of(source, self.log, self._policy.room_ahead)
@@ -189,7 +195,8 @@ class Intake:
         made = self._made()
         if self.framed is not None:
             self._near.of_records(self.framed.new_fields())
-        if self._ahead is not None:
+        # The files of an epoch that is landed by threads are not read ahead: its records are not kept in memory.
+        if self._ahead is not None and not isinstance(made.stamped, LandedFiles):
             self._ahead.begin(portion.files)
         return made
 
@@ -239,6 +246,8 @@ class Intake:
         sized = cache(lambda: [state.size for state in states()])
         to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
         tried = self._policy.takes(to_read, ids=bool(self.log.id_columns))
+        if (here := self._landed_here(portion, sized, tried)) is not None:
+            return here
         if tried and (rows := self._rows(portion, states, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
@@ -247,8 +256,42 @@ class Intake:
             return self._of_frame(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
         if workers is not None and (landed := workers.land(files, sized, portion.epoch, large=tried)) is not None:
-            return self._landed(portion, landed)
+            records = filed_records(self.spark, self.lake, self.log, landed.landed.files, portion.epoch)
+            return self._landed(portion, landed, records)
         return self._by_spark(portion)
+
+    def _landed_here(self, portion: Portion, sized: SizeLookup, tried: bool) -> Bundle | None:
+        """Land a large epoch with threads of this process; return None if the epoch has to be read otherwise.
+
+        Executors on other machines have more cores, so they land epochs that are too large for this process's memory.
+        """
+        here = self._by_threads
+        if here is None or self._unreadable or not (tried or self._alone) or not self._folds.reads_files(self.log.name):
+            return None
+        landed = here.land(portion.files, sized, portion.epoch)
+        if landed is None:
+            return None
+        if not self._policy.holds(rows=landed.landed.records):
+            # There may be as many windows as records.
+            records = filed_records(self.spark, self.lake, self.log, landed.landed.files, portion.epoch)
+            return self._landed(portion, landed, records)
+        return self._landed(portion, landed, here.records(landed.landed))
+
+    def _in_threads(self) -> ProcessLanding | None:
+        """Return the object that lands large epochs with threads of this process, or None if there is none."""
+        if self._workers is None or self._policy.engine is Engine.SPARK:
+            return None
+        assert isinstance(self.source, Files)
+
+        def on_spark(landed: LandedFiles) -> FiledRecords:
+            return filed_records(self.spark, self.lake, self.log, landed.files, self._latest.epoch)
+
+        return ProcessLanding(self.lake, self.source, self.log, self._policy.memory, on_spark)
+
+    @property
+    def _alone(self) -> bool:
+        """True if Spark has no other machine than this one."""
+        return str(self.spark.sparkContext.master).startswith("local")
 
     def _by_spark(self, portion: Portion) -> Bundle:
         frame = self._frame(portion)
@@ -275,11 +318,11 @@ class Intake:
             return None
         return WorkerLanding(self.spark, self.lake, source, log)
 
-    def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
-        """Build the epoch from records that the executors have already written to data files."""
+    def _landed(self, portion: Portion, landed: LandedRecords, records: BundleRecords) -> Bundle:
+        """Build the epoch from records that were already written to data files."""
         self._blank.here += landed.blank
         entries = self._advanced_by(portion, landed.seen)
-        return self._bundle(portion, landed.records, landed.landed, entries, rounded=landed.rounded)
+        return self._bundle(portion, records, landed.landed, entries, rounded=landed.rounded)
 
     def _frame(self, portion: Portion) -> DataFrame:
         """Read the records of an epoch with Spark."""

@@ -114,7 +114,7 @@ class Stream:
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(tables_of(stage).signals for stage in stages)
-        self.cutter.open(self.folds.engines, signals=self._signals)
+        self.cutter.open(self.folds, signals=self._signals)
         self._started = self._ended = self._looked = time.perf_counter()
 
     @property
@@ -252,7 +252,7 @@ class Stream:
         self._failure = None
         landings = {name: self.cutter.landings[name] for name in self.cutter.active}
         renew_checkpoint(self.spark, self.checkpoint, landings, self.sources)
-        self.cutter.open(self.folds.engines, signals=self._signals)
+        self.cutter.open(self.folds, signals=self._signals)
         self._begin()
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:

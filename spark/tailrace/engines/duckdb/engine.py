@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property, partial, singledispatch
 from typing import TypeAlias
 
@@ -25,7 +26,15 @@ from tailrace.engines.duckdb.keys import DuckKeys, DuckKeyState
 from tailrace.engines.duckdb.productions import DuckJoin, DuckMap
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.duckdb.side import DuckSide, execution_of
-from tailrace.engines.protocol import AnySide, EpochState, Side, SteppedRows
+from tailrace.engines.protocol import (
+    AnySide,
+    BundleRecords,
+    EpochState,
+    RecordFiles,
+    Side,
+    SteppedRows,
+    as_table,
+)
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.lake.schema.lake_errors import LakeError
@@ -85,30 +94,36 @@ class DuckEngine:
             within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
             return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
 
-    def united(self, union: Union, bundles: Mapping[str, pa.Table]) -> pa.Table:
+    def united(self, union: Union, bundles: Mapping[str, BundleRecords]) -> pa.Table:
         """Combine the bundles of a union's logs into one bundle.
 
         `bundles` is keyed by the name of each log in the union.
         """
         with self.database.cursor() as own, ExitStack() as there:
-            names = {side: there.enter_context(register(own, bundle)) for side, bundle in bundles.items()}
+            names = {side: there.enter_context(register(own, as_table(bundle))) for side, bundle in bundles.items()}
             return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
 
-    def without(self, bundle: pa.Table, columns: Sequence[str]) -> pa.Table:
+    def without(self, bundle: BundleRecords, columns: Sequence[str]) -> BundleRecords:
         """Return a bundle without some of its columns."""
-        return bundle.drop_columns(list(columns))
+        if isinstance(bundle, RecordFiles):
+            return replace(bundle, columns=tuple(name for name in bundle.columns if name not in columns))
+        return as_table(bundle).drop_columns(list(columns))
 
-    def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
+    def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> pa.Table:
         """Add the arrival time to the records of a log's bundle. `times` maps each epoch to its processing time."""
+        bundle = as_table(bundle)
         epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
         if unknown := set(epochs.dictionary.to_pylist()) - times.keys():
             raise LakeError(f"{UNKNOWN}: log {log.of.name}, epoch {min(unknown)}")
         arrivals = pa.array([times[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
         return bundle.append_column(log.event_time, arrivals.take(epochs.indices))
 
-    def held(self, bundle: pa.Table, most: int) -> pa.Table | None:
+    def held(self, bundle: BundleRecords, most: int) -> pa.Table | None:
         """Return a bundle as a table in this process, or None if the bundle has more than `most` records."""
-        return bundle if bundle.num_rows <= most else None
+        if isinstance(bundle, RecordFiles) and bundle.num_rows > most:
+            return None
+        rows = as_table(bundle)
+        return rows if rows.num_rows <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         """Return the follower that updates a pipeline's answers from its ledger."""

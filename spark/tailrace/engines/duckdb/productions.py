@@ -51,6 +51,7 @@ class DuckProducer:
 
     definition: Windowless | Computation
     direct = True
+    reads_files = False
     weak = False
 
     def __init__(

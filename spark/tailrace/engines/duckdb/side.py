@@ -19,7 +19,7 @@ from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResu
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
 from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution, SqlExecution
-from tailrace.engines.protocol import GROUPED_BY, EpochCounts, EpochState, count_rows
+from tailrace.engines.protocol import GROUPED_BY, EpochCounts, EpochState, RecordFiles, as_table, count_rows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -48,6 +48,10 @@ class DuckSide:
         self.holds = self.execution.holds
         self._restored_at: int | None = None
 
+    @property
+    def reads_files(self) -> bool:
+        return self.direct and self.execution.reads_files
+
     def nothing(self, generation: int) -> EpochState:
         return self.execution.nothing(generation)
 
@@ -60,8 +64,9 @@ class DuckSide:
             until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
             return self.execution.restore(until, clock, generation)
 
-    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
-        return self.execution.consume(bundle, state)
+    def consume(self, bundle: pa.Table | RecordFiles, state: EpochState) -> DuckBundle:
+        as_files = isinstance(bundle, RecordFiles) and self.execution.reads_files
+        return self.execution.consume(bundle if as_files else as_table(bundle), state)
 
     def step(self, state: EpochState, consumed: DuckBundle, clock: Clock) -> DuckResult:
         return self.execution.step(state, consumed, clock)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engines.protocol import BundleRecords
+from tailrace.engines.protocol import BundleRecords, RecordFiles
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 
@@ -29,6 +29,8 @@ class FiledRecords:
 
 def as_frame(spark: SparkSession, rows: BundleRecords) -> DataFrame:
     """Return a bundle's records as a Spark data frame. An Arrow table is converted."""
+    if isinstance(rows, RecordFiles):
+        rows = rows.on_spark()
     if isinstance(rows, FiledRecords):
         return rows.frame
     return rows if isinstance(rows, DataFrame) else frame_of(spark, rows)

@@ -44,6 +44,7 @@ class SparkProducer:
 
     definition: Windowless | Computation
     direct = False
+    reads_files = False
     weak = False
 
     def __init__(

@@ -59,6 +59,7 @@ class SparkSide:
     """
 
     direct = False
+    reads_files = False
 
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True,

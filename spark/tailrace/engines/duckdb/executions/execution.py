@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -88,7 +89,12 @@ class DuckExecution(Stepping):
         self.connection.execute(f"DROP VIEW {names['ledger']}")
         return EpochState(clock, generation, self._count(names["state"]))
 
-    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
+    @property
+    def reads_files(self) -> bool:
+        """True if bundles may be `RecordFiles`."""
+        return False
+
+    def consume(self, bundle: Any, state: EpochState) -> DuckBundle:
         """Prepare a bundle for the step.
 
         The bundle must contain the log's columns and each record's position in its source.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import duckdb
@@ -9,12 +10,13 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import in_one_transaction, single_value
-from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
+from tailrace.engines.duckdb.database.scans import parquet_relation
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
 from tailrace.engines.duckdb.executions.shared_groups import SharedGroup, first_end, grouping_of, own_partials
 from tailrace.engines.duckdb.executions.shared_work import SharedWork
-from tailrace.engines.protocol import EpochState
+from tailrace.engines.protocol import EpochState, RecordFiles
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
@@ -53,8 +55,9 @@ class SqlExecution(DuckExecution):
         # the query that reads their records, and computes only the columns that this query needs.
         common = steps is None and all(map(is_common, pipeline.each))
         self._viewed = bool(pipeline.each) and common and self._assigns and not may_fail(pipeline)
+        self._by_sql, self._filed = steps is None, False
 
-    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
+    def consume(self, bundle: pa.Table | RecordFiles, state: EpochState) -> DuckBundle:
         taken, grouped = self._registered(bundle), self._grouped(bundle)
         return self._aggregated(taken, state, grouped)
 
@@ -62,7 +65,8 @@ class SqlExecution(DuckExecution):
         self, taken: DuckBundle, state: EpochState, grouped: tuple[pa.Table, dict[str, str]] | None = None
     ) -> DuckBundle:
         """Aggregate a bundle's registered records by key and window, if `grouped` does not have them already."""
-        late = (lambda _: self._answer(self._texts.late)) if taken.records.num_rows else None
+        there = taken.records.num_rows or self._filed
+        late = (lambda _: self._answer(self._texts.late)) if there else None
         made = f"CREATE OR REPLACE TEMP TABLE {self._names['partials']} AS"
         if grouped is not None:
             rows, names = grouped
@@ -83,7 +87,17 @@ class SqlExecution(DuckExecution):
         names = group.add(self.pipeline)
         self._group = None if names is None else (shared, kind, group, names)
 
-    def _grouped(self, bundle: pa.Table) -> tuple[pa.Table, dict[str, str]] | None:
+    @property
+    def reads_files(self) -> bool:
+        """True if the queries themselves can read the records: there are no steps, or the steps are such a view.
+
+        Definitions that aggregate together read the records from memory, so that they are read once.
+        """
+        in_sql = way(self.pipeline) is Way.SQL and self._by_sql
+        reads = in_sql and (self._viewed or not self.pipeline.each)
+        return reads and (self._group is None or not self._group[2].shares)
+
+    def _grouped(self, bundle: pa.Table | RecordFiles) -> tuple[pa.Table, dict[str, str]] | None:
         """Return the rows that several definitions have aggregated together, and the names of this one's parts.
 
         Returns None if this definition shares no rows, or if the rows could not be computed: one of the definitions may
@@ -92,7 +106,7 @@ class SqlExecution(DuckExecution):
         if self._group is None:
             return None
         shared, kind, group, names = self._group
-        if not group.shares or not shared.has(bundle):
+        if not isinstance(bundle, pa.Table) or not group.shares or not shared.has(bundle):
             return None
 
         def compute() -> pa.Table:
@@ -115,20 +129,42 @@ class SqlExecution(DuckExecution):
         finally:
             self._unregister()
 
-    def _registered(self, bundle: pa.Table) -> DuckBundle:
+    def _registered(self, bundle: pa.Table | RecordFiles) -> DuckBundle:
         """Run the steps on a bundle, and make the relation of the records that the queries read."""
+        self._filed = isinstance(bundle, RecordFiles)
+        if isinstance(bundle, RecordFiles):
+            columns, read = list(bundle.columns), self._read
+            items = ", ".join(map(name_of, columns))
+            self.connection.execute(
+                f"CREATE OR REPLACE TEMP VIEW {read} AS SELECT {items} FROM {parquet_relation(bundle.paths)}"
+            )
+            if self._viewed:
+                self._view(columns)
+            return DuckBundle(bundle.schema.empty_table().select(columns), None)
         if not self._viewed:
             taken = self._placed(self._prepared(bundle))
             self.connection.register(self._names["bundle"], taken.records)
             return taken
         self.connection.register(self._names["given"], bundle)
-        made = query_steps(self.pipeline, self._names["given"], bundle.column_names)
-        assert made is not None, "every step can be written in SQL"
-        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {self._names['bundle']} AS {in_duckdb(all_of(made))}")
+        self._view(bundle.column_names)
         return DuckBundle(bundle, None)
 
+    @property
+    def _read(self) -> Relation:
+        """The relation of the records before the steps."""
+        return self._names["given" if self._viewed else "bundle"]
+
+    def _view(self, columns: Sequence[str]) -> None:
+        """Make a view of the steps on the records, which have these columns."""
+        made = query_steps(self.pipeline, self._names["given"], columns)
+        assert made is not None, "every step can be written in SQL"
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {self._names['bundle']} AS {in_duckdb(all_of(made))}")
+
     def _unregister(self) -> None:
-        self.connection.unregister(self._names["given" if self._viewed else "bundle"])
+        if self._filed:
+            self.connection.execute(f"DROP VIEW IF EXISTS {self._read}")
+        else:
+            self.connection.unregister(self._read)
 
     def _closest(self) -> int | None:
         text = f"SELECT MIN(window_end) FROM {self._names['partials']}"
