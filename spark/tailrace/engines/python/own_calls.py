@@ -18,7 +18,8 @@ from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.schema.iceberg_types import arrow_schema
 from tailrace.model.base.errors import RecordError
-from tailrace.model.combiners.own import Guarded, OwnCall, OwnUse, added, fitted, merged, merged_all
+from tailrace.model.base.types import is_plain
+from tailrace.model.combiners.own import Guarded, OwnCall, OwnPart, OwnUse, added, fitted, merged, merged_all
 
 OverColumns: TypeAlias = "Callable[..., pa.Array]"
 """A function from Arrow columns to a column of structs, which have the fields of the call (`OwnCall.fields`)."""
@@ -68,16 +69,102 @@ def _over_columns(call: OwnCall) -> OverColumns:
     def over(*given: pa.Array | pa.ChunkedArray) -> pa.Array:
         arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in given]
         with no_search_for_cycles():
-            found = list(compute(call, arrays))
-        made = [pa.array([value for value, _ in found], type)]
-        if len(call.fields) > 1:
-            made.append(pa.array([why for _, why in found], pa.string()))
+            values = _without_failures(call, arrays, type)
+            if values is None:
+                found = list(compute(call, arrays))
+                made = [pa.array([value for value, _ in found], type), pa.array([why for _, why in found], pa.string())]
+            else:
+                made = [values, pa.nulls(len(values), pa.string())]
+        made = made[: len(call.fields)]
         return pa.StructArray.from_arrays(made, list(call.fields))
 
     # DuckDB counts the parameters.
     names = [Parameter(f"given_{place}", Parameter.POSITIONAL_ONLY) for place in range(len(given_types))]
     vars(over)["__signature__"] = Signature(names)
     return over
+
+
+def _without_failures(call: OwnCall, given: Sequence[pa.Array], type: pa.DataType) -> pa.Array | None:
+    """Return the values of a call for all rows, or None if something fails, and each row has to be asked for by itself.
+
+    Nearly always, nothing fails, and no row needs a guard.
+    """
+    quick = _QUICK.get(call.use)
+    if quick is None or any(one.null_count < len(one) for one in given[1::2] if call.part.fails):
+        return None
+    try:
+        return quick(call, given[:: 2 if call.part.fails else 1], type)
+    except Exception:
+        return None
+
+
+def _merged_quickly(call: OwnCall, given: Sequence[pa.Array], type: pa.DataType) -> pa.Array:
+    """Merge accumulators. An empty one, of a window without earlier or new records, leaves the other as it is."""
+    a, b = given
+    if not is_plain(call.part.type):
+        return pa.array(_merges(call.part, a, b), type)
+    empty = [_is(call.part.combiner.zero(), one) for one in given]
+    merges = pc.invert(pc.or_(*empty))
+    chosen = pc.if_else(empty[0], b, a)
+    if not (count := merges.true_count):
+        return chosen
+    if count == len(merges):
+        return pa.array(_merges(call.part, a, b), type)
+    return pc.replace_with_mask(chosen, merges, pa.array(_merges(call.part, a.filter(merges), b.filter(merges)), type))
+
+
+def _merges(part: OwnPart, a: pa.Array, b: pa.Array) -> list[Any]:
+    merge, fit = part.combiner.merge, fitted(part.type)
+    pairs = zip(columns.values(a), columns.values(b), strict=True)
+    return [fit(merge(x, y)) for x, y in pairs] if part.fails else [merge(x, y) for x, y in pairs]
+
+
+def _is(value: Any, column: pa.Array) -> pa.Array:
+    if value is None:
+        return column.is_null()
+    return pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
+
+
+def _outputs_quickly(call: OwnCall, given: Sequence[pa.Array], type: pa.DataType) -> pa.Array:
+    output, fit = call.part.combiner.output, fitted(types_of(call)[1])
+    states = columns.values(given[0])
+    return pa.array([fit(output(one)) for one in states] if call.part.fails else list(map(output, states)), type)
+
+
+def _groups_quickly(call: OwnCall, given: Sequence[pa.Array], type: pa.DataType) -> pa.Array | None:
+    """Call `add_groups` for all windows at once; return None if it does not return a state for each."""
+    combiner, lists = call.part.combiner, given[0]
+    if not combiner.by_groups:
+        return None
+    flat, _ = _elements(lists)
+    lengths = pc.list_value_length(lists).to_numpy()
+    there = lengths.nonzero()[0]
+    # A group begins where the one before it ends; groups without values begin nowhere.
+    starts = (lengths.cumsum() - lengths)[there]
+    states: Any = []
+    if len(starts):
+        states = combiner.add_groups(pa.nulls(len(flat)) if combiner.column is None else flat, starts)
+    if len(states) != len(starts):
+        return None
+    # Whole numbers of NumPy fit their type as they are.
+    exact = call.part.type == "bigint" and getattr(states, "dtype", None) == "int64"
+    fit = fitted(call.part.type)
+    made = pa.array(states if exact else [fit(one) for one in plain_state(states)], type)
+    if len(made) == len(lists):
+        return made
+    places: list[int | None] = [None] * len(lists)
+    for place, group in enumerate(there.tolist()):
+        places[group] = place
+    zeros = pa.array([combiner.zero()], type)
+    found = pa.concat_arrays([made, zeros])
+    return found.take(pa.array([len(made) if one is None else one for one in places], pa.int64()))
+
+
+_QUICK: dict[OwnUse, Callable[[OwnCall, Sequence[pa.Array], pa.DataType], pa.Array | None]] = {
+    OwnUse.ADD: _groups_quickly,
+    OwnUse.MERGE: _merged_quickly,
+    OwnUse.OUTPUT: _outputs_quickly,
+}
 
 
 def _zeros(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
@@ -88,35 +175,10 @@ def _added(call: OwnCall, given: Sequence[pa.Array]) -> Iterable[Guarded]:
     lists, combiner = given[0], call.part.combiner
     flat, ends = _elements(lists)
     flat = pa.nulls(len(flat)) if combiner.column is None else flat
-    if combiner.by_groups and (found := _by_groups(call, flat, lists)) is not None:
-        return found
     if combiner.by_batch:
         return (_by_batch(call, flat[start:end]) for start, end in pairwise(ends))
     values = columns.values(flat)
     return (_one_by_one(call, values[start:end]) for start, end in pairwise(ends))
-
-
-def _by_groups(call: OwnCall, values: pa.Array, lists: pa.Array) -> list[Guarded] | None:
-    """Call `add_groups` for all windows at once; return None if the code fails, or does not return a state for each."""
-    combiner, fit = call.part.combiner, fitted(call.part.type)
-    lengths = pc.list_value_length(lists).to_numpy()
-    there = lengths.nonzero()[0]
-    # A group begins where the one before it ends; groups without values begin nowhere.
-    starts = (lengths.cumsum() - lengths)[there]
-    if not len(starts):
-        return [(combiner.zero(), None)] * len(lists)
-    try:
-        states: list[Guarded] = [(fit(state), None) for state in plain_state(combiner.add_groups(values, starts))]
-    except Exception:
-        return None
-    if len(states) != len(starts):
-        return None
-    if len(states) == len(lists):
-        return states
-    found: list[Guarded] = [(combiner.zero(), None)] * len(lists)
-    for place, state in zip(there.tolist(), states, strict=True):
-        found[place] = state
-    return found
 
 
 def _by_batch(call: OwnCall, values: pa.Array) -> Guarded:
@@ -161,20 +223,9 @@ def _merged_all(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
 
 
 def _outputs(call: OwnCall, given: Sequence[pa.Array]) -> Iterator[Guarded]:
-    combiner, fit = call.part.combiner, fitted(types_of(call)[1])
-    if not call.part.fails:
-        return ((combiner.output(state), None) for (state,) in columns.rows(given, len(given[0])))
-    return (_output(call, fit, *row) for row in columns.rows(given, len(given[0])))
-
-
-def _output(call: OwnCall, fit: Callable[[Any], Any], state: Any, why: str | None) -> Guarded:
-    if why is None:
-        try:
-            return fit(call.part.combiner.output(state)), None
-        except Exception:
-            pass  # The call returns the reason.
-    value, failed = call(state, why)
-    return value, failed
+    for row in columns.rows(given, len(given[0])):
+        value, *why = call(*row)
+        yield value, why[0] if why else None
 
 
 def _elements(lists: pa.Array) -> tuple[pa.Array, list[int]]:
