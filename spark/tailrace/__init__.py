@@ -22,6 +22,7 @@ from tailrace.model.combiners.variance import StdDev, Variance
 from tailrace.model.definition.batch_steps import EachBatch
 from tailrace.model.definition.computation import EVENT, PROCESSING, Computation, Context, Field, Timer
 from tailrace.model.definition.join import Join
+from tailrace.model.definition.key_batch import Batch
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.packed_columns import Explode, Pack, Unpack
@@ -75,6 +76,7 @@ __all__ = [
     "Arrivals",
     "AtPercentile",
     "AtWatermark",
+    "Batch",
     "BoundedDisorder",
     "Calendar",
     "Changes",

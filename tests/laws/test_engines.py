@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +16,7 @@ from tailrace.backfill.open_windows_correction import OpenWindowsCorrection, cor
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.duckdb import keys
 from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.python import keys as python_keys
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import answer_contract
@@ -195,6 +196,15 @@ def test_L1_a_map_gives_what_the_reference_gives(engine: EngineRuns, data: st.Da
 def test_X2_a_computation_is_the_reference_step(engine: EngineRuns, data: st.DataObject) -> None:
     machine = data.draw(machines())
     is_the_reference(machine, engine.keys(machine), data, 6 if isinstance(engine, OnDuck) else 3)
+
+
+@seed(1)
+@each_time_the_same(cases(60, deeper=300))
+@given(data=st.data())
+def test_X2_a_computation_by_columns_is_the_reference_step(data: st.DataObject) -> None:
+    machine = data.draw(machines(ordered=False, loops=False, columns=True))
+    with patch.object(python_keys.KeyStep, "__init__", partialmethod(python_keys.KeyStep.__init__, tries=True)):
+        is_the_reference(machine, DUCK["duckdb"]().keys(machine), data, 6)
 
 
 @seed(1)

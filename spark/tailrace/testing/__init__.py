@@ -17,6 +17,7 @@ from tailrace.model.base.lazy_names import lazy_names
 from tailrace.model.combiners.laws import LawError
 from tailrace.plan.loader import LoadError, load
 from tailrace.testing.batch_cuts import BatchError, check_batches
+from tailrace.testing.batches import same_by_batch
 from tailrace.testing.clocks import ProcessingTime
 from tailrace.testing.combiner_laws import obeys
 from tailrace.testing.epochs import Epoch, EpochsError
@@ -68,4 +69,5 @@ __all__ = [
     "obeys",
     "records_of",
     "same_as_sql",
+    "same_by_batch",
 ]

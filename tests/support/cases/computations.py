@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace import (
     EVENT,
     PROCESSING,
+    Batch,
     Collect,
     Computation,
     Count,
@@ -25,9 +27,10 @@ from tailrace import (
     Sum,
     seconds,
 )
+from tailrace.engines.python.columns import values
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import instant
-from tailrace.model.definition.computation import Context, Timer
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.computation import Context, Domain, Timer
 from tailrace.model.step.chain_fold import ChainRun
 from tailrace.model.step.computation_state import KeysState, KeyState, Production
 from tailrace.model.step.one_key import turn_of
@@ -145,6 +148,70 @@ class Ring(Machine):
             context.feed_back(context.key, {"left": 1}, event_time=context._default + 1_000_000)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Columns(Machine):
+    """The same by columns: what the code for a record does to a `Context` is told to the batch."""
+
+    def process_batch(self, batch: Batch) -> None:
+        rows = batch.records.to_pylist()
+        self._tell(batch, [(row.pop("_key"), instant(row["at"]), instant(row["at"]), row) for row in rows])
+
+    def process_timers(self, batch: Batch) -> None:
+        turns = []
+        for row, (name, domain, at, holds) in enumerate(zip(*timer_columns(batch.due), strict=True)):
+            earliest = self.reached(BEGINNING) if holds is None else holds
+            turns.append((row, earliest, at if holds is None else holds, Timer(name, at, Domain(domain), holds)))
+        self._tell(batch, turns)
+
+    def _tell(self, batch: Batch, turns: list[tuple[int, int, int, Any]]) -> None:
+        fields = [
+            dict(zip(self.fields, row, strict=True)) for row in zip(*map(values, batch.state.values()), strict=True)
+        ]
+        keys = batch.keys.select(list(self.key)).to_pylist() if self.key else [{}]
+        timers: list[dict[str, Timer]] = [{} for _ in keys]
+        for key, name, domain, at, holds in zip(
+            batch.timers["_key"].to_pylist(), *timer_columns(batch.timers), strict=True
+        ):
+            timers[key][name] = Timer(name, at, Domain(domain), holds)
+        made: list[tuple[int, Mapping[str, Any], int]] = []
+        clocks = instant(batch.watermark), instant(batch.processing_time)
+        for row, (of, floor, default, given) in enumerate(turns):
+            floor = min([floor, *(one.holds for one in timers[of].values() if one.holds is not None)])
+            context = Context(self, tuple(keys[of].values()), fields[of], timers[of], floor, default, *clocks)
+            try:
+                (self.process_timer if isinstance(given, Timer) else self.process_record)(context, given)
+            except RecordError:
+                batch.by_record([of])
+                continue
+            if isinstance(given, Timer) and given.holds is None:
+                # Its lower limit is the epoch's, which a batch does not tell.
+                batch.by_record([of])
+                continue
+            fields[of] = dict(context.state.__dict__)
+            for name in timers[of].keys() - context._timers.keys():
+                batch.delete_timers([row], name)
+            for name, timer in context._timers.items():
+                if timers[of].get(name) is not timer:
+                    holds = None if timer.holds is None or timer.holds == timer.time else moment(timer.holds)
+                    batch.set_timers(pa.array([row]), name, moment(timer.time), timer.domain, holds=holds)
+            timers[of] = context._timers
+            made += [(row, record, at) for record, at in context._produced]
+        if made:
+            types = {"said": pa.string(), "total": pa.int64(), "due": pa.timestamp("us", "UTC")}
+            item = pa.struct({"n": pa.int32(), "of": pa.list_(pa.float32()), "raw": pa.binary()})
+            types["parts"] = pa.list_(item)
+            record = {name: pa.array([one[name] for _, one, _ in made], type) for name, type in types.items()}
+            batch.produce([row for row, _, _ in made], record, pa.array([at for *_, at in made], pa.int64()))
+        for name, column in batch.state.items():
+            batch.state[name] = pa.array([one[name] for one in fields], column.type)
+
+
+def timer_columns(timers: Any) -> list[list[Any]]:
+    """Name, domain, time and hold of the timers of a batch."""
+    micros = [timers[name].cast(pa.int64()).to_pylist() for name in ("at", "holds")]
+    return [timers["name"].to_pylist(), timers["domain"].to_pylist(), *micros]
+
+
 @st.composite
 def machines(
     draw: st.DrawFn,
@@ -153,11 +220,12 @@ def machines(
     wall: bool | None = None,
     quiet: bool = False,
     loops: bool | None = None,
+    columns: bool = False,
 ) -> Machine:
-    """A random one over the log of `strategies`."""
+    """A random one over the log of `strategies`; with `columns`, it also has the code for a batch."""
     round_ = not ordered and not quiet and draw(st.booleans()) if loops is None else loops
     orderly = not round_ and (draw(st.booleans()) if ordered is None else ordered)
-    return (Ring if round_ else Machine)(
+    return (Columns if columns else Ring if round_ else Machine)(
         name="machine",
         log=LOG,
         key=tuple(draw(st.sampled_from([(), ("place",), ("place", "lane")]))),

@@ -7,18 +7,17 @@ caller's table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.engines.python import columns
+from tailrace.engines.python import batch_step, columns
 from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.engines.python.key_epoch import KeyEpoch, KeyRows
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import EVENT, Computation, Domain, Timer
 from tailrace.model.logs.log import PANE_TIME, PLACE
@@ -40,27 +39,8 @@ from tailrace.sql.epoch.key_state import DUE, HOLDS, WALL
 _DOMAINS = {domain.value: domain for domain in Domain}
 
 
-class KeyRows(NamedTuple):
-    """The result of an epoch for some keys: the state of each key that still has a state, and rows for the ledger."""
-
-    states: pa.Table
-    ledger: pa.Table
-
-
-@dataclass(frozen=True)
-class KeyStep:
-    """The step of one epoch of a computation.
-
-    `states` is the schema of key states, and `ledger` the schema of ledger rows. If a timer's code fails and `stops` is
-    true, the whole epoch fails. If `stops` is false, only the firing of this timer is rejected.
-    """
-
-    computation: Computation
-    clock: Clock
-    before: Clock | None
-    states: pa.Schema
-    ledger: pa.Schema
-    stops: bool = False
+class KeyStep(KeyEpoch):
+    """The step of one epoch of a computation, for the keys that the step is called with."""
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Run the step for the keys whose states are in `held`, and return the new states and the ledger rows.
@@ -74,6 +54,15 @@ class KeyStep:
             return self._stepped(held, bundle, loop)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
+        columns = self.computation.batches and not self.computation.set_aside
+        few = not self.tries and held.num_rows + bundle.num_rows < batch_step.FEWEST
+        outcome = batch_step.by_columns(self, held, bundle) if columns and not few else None
+        if outcome is None:
+            return self._by_record(held, bundle, loop)
+        rest = self._by_record(*batch_step.rest_of(outcome, held, bundle), loop)
+        return KeyRows(*batch_step.with_rest(outcome, rest, self))
+
+    def _by_record(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         in_flight = () if loop is None else tuple(self._in_flight(loop))
         state = KeysState(keys_of(self.computation, held), self.before, in_flight)
         outcome = taken(self.computation, state, self._arrivals(bundle), self.clock, stops=self.stops)
@@ -186,7 +175,7 @@ class KeyStep:
         counts = {"taken": "taken", "timers_set": "set", "timers_fired": "fired", "timers_dropped": "dropped"}
         counts |= {"returned": "returned"} if self.computation.loops else {}
         values = {column: [getattr(one, name) for one in done] for column, name in counts.items()} | {"gone": gone}
-        return self._rows(PARTIAL, len(keys), {**self._arrays(values), **arrays})
+        return self.ledger_rows(PARTIAL, len(keys), {**self._arrays(values), **arrays})
 
     def _productions(self, made: Sequence[Production]) -> pa.RecordBatch:
         sources = {key: source_of(key) for key in {one.key for one in made}}
@@ -229,7 +218,7 @@ class KeyStep:
         """
         at = columns.instants(times, self.ledger.field(PANE_TIME).type)
         own = self._key_columns(keys) | self._arrays(values) | dict(arrays)
-        return self._rows(kind, len(keys), own | {PANE_TIME: at})
+        return self.ledger_rows(kind, len(keys), own | {PANE_TIME: at})
 
     def _places(self, places: Iterable[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
         found = list(places)
@@ -237,16 +226,6 @@ class KeyStep:
 
     def _arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
         return {name: pa.array(made, self.ledger.field(name).type) for name, made in values.items()}
-
-    def _rows(self, kind: str, count: int, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Build `count` ledger rows of one kind, with this epoch's number and processing time."""
-        now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
-        own = {
-            "kind": columns.repeat_value(kind, count, self.ledger.field("kind").type),
-            "epoch": columns.repeat_value(self.clock.epoch, count, self.ledger.field("epoch").type),
-            "processing_time": pa.repeat(now, count),
-        }
-        return columns.batch(own | dict(arrays), count, self.ledger)
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:

@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.protocol import BundleRecords, SteppedRows
-from tailrace.engines.python.keys import KeyRows, KeyStep
+from tailrace.engines.python.key_epoch import KeyRows
+from tailrace.engines.python.keys import KeyStep
 from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.buckets import BUCKET, BucketStep, bucket_term, keys_of, split_state

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from enum import Enum
 from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -30,6 +29,10 @@ from tailrace.model.base.types import element_type, is_plain, stored_faults
 from tailrace.model.base.values import fitter, of_value
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import digest, of_log
+from tailrace.model.definition.key_batch import EVENT as EVENT
+from tailrace.model.definition.key_batch import PROCESSING as PROCESSING
+from tailrace.model.definition.key_batch import Batch
+from tailrace.model.definition.key_batch import Domain as Domain
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
 from tailrace.model.definition.source_text import written
@@ -50,19 +53,6 @@ class ComputationError(TailraceError, RuntimeError):
     is raised elsewhere, the epoch fails, and nothing of the epoch is committed.
     """
 
-
-class Domain(Enum):
-    """The clock that triggers a timer: the watermark, or the processing time of the epochs (MillWheel, 4.6)."""
-
-    EVENT = "event"
-    PROCESSING = "processing"
-
-
-EVENT = Domain.EVENT
-"""The domain of a timer that fires when the watermark has passed its instant."""
-
-PROCESSING = Domain.PROCESSING
-"""The domain of a timer that fires when the processing time of an epoch has reached its instant."""
 
 Fits: TypeAlias = Callable[[Any], Any]
 """A function that converts a value to a column's type."""
@@ -415,6 +405,34 @@ class Computation(Definition):
         """
         raise NotImplementedError
 
+    def process_batch(self, batch: Batch) -> None:
+        """Process an epoch's records of many keys at once, over columns.
+
+        The method is optional. Its outcome must be the one that `process_record` has for the same records, which
+        `tailrace.testing.same_by_batch` checks. The engines call it where an epoch has many records; the reference
+        execution, and epochs of few records, call `process_record`. If the method raises an error, the batch has no
+        effect, and `process_record` processes the records.
+        """
+        raise NotImplementedError
+
+    def process_timers(self, batch: Batch) -> None:
+        """Process a due timer of each of many keys at once, over columns; `batch.due` has the timers.
+
+        The method is optional, and is to `process_timer` what `process_batch` is to `process_record`. If a key has
+        several due timers, the method is called again for the next one.
+        """
+        raise NotImplementedError
+
+    @property
+    def batches(self) -> bool:
+        """Whether the computation can process records by columns."""
+        return type(self).process_batch is not Computation.process_batch
+
+    @property
+    def batches_timers(self) -> bool:
+        """Whether the computation can process timers by columns."""
+        return type(self).process_timers is not Computation.process_timers
+
     @property
     def loops(self) -> bool:
         """Whether the computation has a loop: its code may feed records back to the computation itself."""
@@ -591,6 +609,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
             yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
         yield from stored_faults(path, type_)
     yield from _loop_faults(computation)
+    yield from _batch_faults(computation)
     if not waits(computation.allowed_lateness):
         found = computation.allowed_lateness
         yield Fault("allowed_lateness", found, "a duration of zero or more", "write hours(3)")
@@ -615,6 +634,19 @@ def _once_faults(computation: Computation, once: object) -> Iterable[Fault]:
     if computation.productions == "weak":
         expected = "strong productions, for what is claimed has to be kept with the state that it comes from"
         yield Fault("productions", "weak", expected, "leave productions or once out")
+
+
+def _batch_faults(computation: Computation) -> Iterable[Fault]:
+    if computation.batches_timers and not computation.batches:
+        yield Fault("process_batch", None, "a method of the class where process_timers is one", "write process_batch")
+    if not computation.batches:
+        return
+    if computation.ordered:
+        remedy = "leave ordered or process_batch out"
+        yield Fault("process_batch", "ordered", "no order by event time, in which records and timers alternate", remedy)
+    if computation.loops:
+        remedy = "leave process_feedback or process_batch out"
+        yield Fault("process_batch", "process_feedback", "no loop, which goes from record to record", remedy)
 
 
 def _loop_faults(computation: Computation) -> Iterable[Fault]:
