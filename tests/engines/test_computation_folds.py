@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace import Computation, Context, RecordError, Timer
+from tailrace.engines.claims import Claiming
 from tailrace.lake.change.registry import Registry
 from tailrace.lake.commit.epoch_properties import ENGINE
 from tailrace.lake.commit.lease import Lease
@@ -23,7 +24,7 @@ from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.cases.clicks import CLICKS, START, VISITS
 from tests.support.cases.groups import LINKS, Groups, by_hand
-from tests.support.cases.searches import HASTY, Epochs, epochs, made
+from tests.support.cases.searches import HASTY, Epochs, epochs, made, number_of
 from tests.support.engines.computation_folds import SECOND, Folded, clicks
 
 
@@ -212,6 +213,36 @@ def test_X6_what_two_claim_at_the_same_time_counts_once(settings: Settings, monk
     assert set((joined(here) + joined(there)).values()) == {1}
     here.clean()
     there.clean()
+
+
+def test_the_ledger_is_read_for_claims_only_after_a_restart(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, ledger = list[int](), Claiming._ledger
+
+    def counted(self: Claiming, session: Any, wanted: Any) -> Any:
+        read.append(1)
+        return ledger(self, session, wanted)
+
+    monkeypatch.setattr(Claiming, "_ledger", counted)
+    one = Folded(settings, HASTY)
+    cuts = epochs(made(3), Random(1))
+    whole = [
+        {log: (records, Clock(place, 0, place)) for log, (records, _) in cut.items()} for place, cut in enumerate(cuts)
+    ]
+    for epoch in whole[:-2]:
+        one.cut(epoch)
+    before, clicks = joined(one), [*whole[-3]["clicks"][0], *whole[-4]["clicks"][0]]
+    again = [{**record, "_epoch": number_of(whole[-2]), "_offset": place} for place, record in enumerate(clicks)]
+    assert set(before) & {record["click_id"] for record in again}, "a click comes again, which is joined already"
+    clock = whole[-2]["clicks"][1]
+    one.cut({**whole[-2], "clicks": (again, clock)})
+    assert (read, set(joined(one).values())) == ([], {1})
+    one.fold.close()
+    one.anew()
+    clock = whole[-1]["clicks"][1]
+    one.cut({**whole[-1], "clicks": ([{**record, "_epoch": clock.epoch} for record in again], clock)})
+    assert (read, set(joined(one).values())) == ([1], {1})
 
 
 def dies(lease: Lease, *given: object) -> bool:

@@ -8,9 +8,8 @@ has claimed an id, but the ledger lacks the production with this id, the product
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import stamina
 
@@ -33,12 +32,22 @@ SOONEST, LATEST = 0.05, 5.0
 A claimant retries if another claimant has committed first.
 """
 
-Known: TypeAlias = Callable[[int | None, int], Relation]
-"""A function that looks up the claims of a registry.
 
-The function takes a snapshot of the registry and an event time in microseconds. It returns a relation that contains all
-of the snapshot's claims with this event time or a later one.
-"""
+class Known(Protocol):
+    """What a process remembers of a registry, and of the ids that it has output itself."""
+
+    def as_of(self, snapshot: int | None, first: int) -> Relation:
+        """Return a relation of the registry's claims at a snapshot with the event time `first` or a later one.
+
+        `first` is in microseconds. The relation may also contain earlier claims.
+        """
+
+    def output(self, epoch: int) -> Relation:
+        """Return a relation of the ids that this process has output before an epoch. Ids may be missing."""
+
+    def will_output(self, epoch: int, ids: Relation | None) -> None:
+        """Remember the ids that an epoch outputs, instead of those that an earlier try of the epoch would have."""
+
 
 _ID = ("id", PANE_TIME)
 CLAIM_PLACE = ("source_partition", "source_offset")
@@ -90,8 +99,12 @@ class Claiming:
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
+            if known is not None:
+                known.will_output(epoch, None)
             return None
         counting, all_count = self._counting(session, wanted, epoch, known)
+        if known is not None:
+            known.will_output(epoch, counting)
         if all_count and wanted.ids == wanted.rows:
             return None
         same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
@@ -129,11 +142,14 @@ class Claiming:
         (row,) = session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {ours}"))
         if not row["earlier"]:
             return ours, row["n"] == wanted.ids
-        same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
-        claimed = claimed_ids(self.computation, self._ledger(session, wanted))
-        there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({claimed})"
-        others = Query(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
-        left = session.materialized(others)
+        if known is not None:
+            left = session.materialized(_without(ours, Query(f"SELECT * FROM {known.output(epoch)}")))
+            (row,) = session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {left}"))
+            if not row["earlier"]:
+                # This process has output all ids itself that it had claimed earlier: the ledger need not be read.
+                return left, row["n"] == wanted.ids
+        there = claimed_ids(self.computation, self._ledger(session, wanted))
+        left = session.materialized(_without(ours, there))
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
@@ -148,7 +164,7 @@ class Claiming:
         if known is None:
             claims = session.table(registry.table, wanted.files, snapshot, registry.lake)
         else:
-            claims = known(snapshot, wanted.first)
+            claims = known.as_of(snapshot, wanted.first)
         there = f"(SELECT * FROM {claims} WHERE {wanted.within})"
         same = " AND ".join(f"w.{name} = k.{name}" for name in _ID)
         ids = ", ".join(f"w.{name}" for name in _ID)
@@ -169,6 +185,13 @@ class Claiming:
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
+
+
+def _without(ids: Relation, others: Query) -> Query:
+    """Return the query of the rows of `ids` whose ids are not among `others`."""
+    same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
+    there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({others})"
+    return Query(f"SELECT o.* FROM {ids} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
 
 
 class KeySide(Side[Records, State, Consumed, Stepped], Protocol[Records, State, Consumed, Stepped]):

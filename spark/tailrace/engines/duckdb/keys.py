@@ -107,16 +107,17 @@ class DuckKeys(DuckProducer):
         step = KeyStep(
             self.computation, clock, state.clock, self._state_schema, self.schema, self.lake.settings.poison == "stop"
         )
-        awake = self._awake
         with in_one_transaction(self.connection):
             with self._there(consumed, state.loop, clock):
-                self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {awake} AS {self._touched}")
-                touched = single_value(self.connection, f"SELECT COUNT(*) FROM {awake}")
-                made = [step(*some) for some in self._parts(touched, consumed, state.loop)]
+                awake = self.connection.execute(self._touched).to_arrow_table()
+                touched = awake.num_rows
+                with register(self.connection, awake, self._awake):
+                    made = [step(*some) for some in self._parts(awake, consumed, state.loop)]
             if touched and touched == state.count:
                 self.connection.execute(self._made)
             elif touched:
-                self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
+                with register(self.connection, awake.select(["_row"])) as gone:
+                    self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {gone})")
             for one in made:
                 with register(self.connection, one.states) as states:
                     self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {states}")
@@ -129,7 +130,7 @@ class DuckKeys(DuckProducer):
     ) -> SteppedRows[pa.Table, DuckKeyState]:
         with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
             rows = session.lent(stepped.rows)
-            others = claiming.left_out(session, rows, epoch, self._claims(claiming).as_of)
+            others = claiming.left_out(session, rows, epoch, self._claims(claiming))
             if others is None:
                 return stepped
             places = session.connection.execute(f"SELECT {', '.join(CLAIM_PLACE)} FROM {others}").fetchall()
@@ -180,17 +181,17 @@ class DuckKeys(DuckProducer):
             yield
 
     def _parts(
-        self, touched: int, records: pa.Table, in_flight: pa.Table
+        self, touched: pa.Table, records: pa.Table, in_flight: pa.Table
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """Divide the epoch's keys into parts.
 
         For each part, yield three tables: the states of the keys, the records of the keys, and the records that the
         computation has fed back to the keys. A part is small enough for its rows to be converted to Python objects.
         """
-        count = touched + records.num_rows + in_flight.num_rows
+        count = touched.num_rows + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
         if parts == 1:
-            yield self._some(self._awake, "true"), records, in_flight
+            yield touched, records, in_flight
             return
         bucket = f"hash({', '.join(map(name_of, self.computation.key))}) % {parts}"
         for part in range(parts):

@@ -26,9 +26,10 @@ If a later request starts at a somewhat earlier event time, the cache then alrea
 """
 
 MOST = 1_000_000
-"""The maximum number of cached claims.
+"""The maximum number of cached claims, and of ids that this process remembers to have output.
 
-If there are more claims in the cache, the cache is emptied, and only the requested claims are read again.
+If there are more claims in the cache, the cache is emptied, and only the requested claims are read again. If there are
+more ids, they are forgotten, and the ledger is read for them.
 """
 
 
@@ -38,8 +39,10 @@ class KnownClaims:
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, registry: str) -> None:
         self.connection, self.lake, self.registry = connection, lake, registry
         self._table = Relation(f"tailrace_{registry}_{uuid.uuid4().hex[:8]}")
+        self._output = Relation(f"{self._table}_output")
         self._at: int | None = None
         self._first = END_OF_TIME
+        self._begin()
 
     def as_of(self, snapshot: int | None, first: int) -> Relation:
         """Return a relation of the registry's claims at a snapshot.
@@ -47,14 +50,30 @@ class KnownClaims:
         The relation contains all claims whose event time is `first` (in microseconds) or later. The relation may also
         contain earlier claims.
         """
-        if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
+        if self._at is None or first < self._first or self._count(self._table) > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))
         self._at = snapshot
         return self._table
 
+    def output(self, epoch: int) -> Relation:
+        """Return a relation of the ids that this process has output before an epoch.
+
+        An epoch is folded only after the epoch before it is in the ledger, so the ledger has these ids.
+        """
+        return Relation(f"(SELECT * FROM {self._output} WHERE epoch < {epoch}L)")
+
+    def will_output(self, epoch: int, ids: Relation | None) -> None:
+        """Remember the ids that an epoch outputs; forget those of later epochs, and of another try of the epoch."""
+        self.connection.execute(f"DELETE FROM {self._output} WHERE epoch >= {epoch}")
+        if self._count(self._output) > MOST:
+            self._begin()
+        if ids is not None:
+            self.connection.execute(f"INSERT INTO {self._output} SELECT id, {PANE_TIME}, {epoch} FROM {ids}")
+
     def close(self) -> None:
-        """Drop the table with the cached claims."""
-        self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+        """Drop the tables with the cached claims and the ids."""
+        for table in (self._table, self._output):
+            self.connection.execute(f"DROP TABLE IF EXISTS {table}")
         self._at = None
 
     def _gained(self, snapshot: int | None) -> bool:
@@ -79,8 +98,12 @@ class KnownClaims:
     def _filter(self) -> Filter:
         return since(PANE_TIME, self._first)
 
-    def _count(self) -> int:
-        return int(single_value(self.connection, f"SELECT COUNT(*) FROM {self._table}"))
+    def _begin(self) -> None:
+        columns = f"id VARCHAR, {PANE_TIME} TIMESTAMPTZ, epoch BIGINT"
+        self.connection.execute(f"CREATE OR REPLACE TABLE {self._output} ({columns})")
+
+    def _count(self, table: Relation) -> int:
+        return int(single_value(self.connection, f"SELECT COUNT(*) FROM {table}"))
 
     def _read(self, snapshot: int | None, first: int) -> None:
         self._first = first
