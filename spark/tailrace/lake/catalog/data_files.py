@@ -33,6 +33,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import TimestamptzType
 
+from tailrace.lake.catalog.column_encodings import encodings
 from tailrace.lake.digests.commit_digest import keep_checksum
 from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.metadata.null_lists import keep_null_lists
@@ -218,6 +219,11 @@ class _PlannedWriter(ParquetFormatWriter):
     def __init__(self, output: Any, schema: Schema, properties: Mapping[str, str], plan: _Plan) -> None:
         super().__init__(output, schema, dict(properties))
         self._plan = plan
+
+    def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._parquet_writer_kwargs |= encodings(table)
+        super().write(table)
 
     def close(self) -> DataFileStatistics:
         if self._result is None:
