@@ -10,20 +10,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace import RETRACTING, AfterCount, Count, Fixed, OwnCombiner, Pipeline, Repeat, Sessions, Sliding, seconds
+from tailrace.engines.batch.batch_answers import CombinedAnswering, answering
 from tailrace.engines.duckdb.executions.combined_execution import CombinedExecution
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
 from tailrace.engines.duckdb.side import execution_of
+from tailrace.engines.python import own_calls
 from tailrace.model.combiners.basic import Combiner
 from tailrace.model.combiners.laws import LawError
 from tailrace.model.combiners.own import OwnCall, OwnPart, OwnUse
-from tailrace.model.step.reference import fold
+from tailrace.model.step.reference import at_once, fold
+from tailrace.model.windows.panes import answers
+from tailrace.sql.terms import Query
 from tailrace.testing import obeys
-from tests.support.cases.strategies import BASE, LOG, epochs, pipelines
+from tests.support.cases.strategies import BASE, LOG, bundles, epochs, examples, pipelines
 from tests.support.engines.engine_runs import CONNECTION, EngineRuns, OnDuck, OnSpark, for_examples
-from tests.support.engines.spark_runs import said_by_reference
+from tests.support.engines.sessions import in_process
+from tests.support.engines.spark_runs import arrow_bundle, said_by_reference
 
 
 @dataclass(frozen=True)
@@ -212,3 +218,42 @@ class Shifted(Total):
 def test_the_kit_finds_batches_that_say_something_else(combiner: OwnCombiner, said: str) -> None:
     with pytest.raises(LawError, match=said):
         obeys(combiner, [20, 50, 80])
+
+
+@examples(30)
+@given(data=st.data(), bundle=bundles(12))
+def test_L1_a_backfill_calls_combiners_of_ones_own_in_queries(
+    data: st.DataObject, bundle: list[dict[str, Any]]
+) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(OWN)), min_size=1, max_size=3, unique=True))
+    where: Any = data.draw(st.sampled_from([Fixed(seconds(5)), Sliding(seconds(8), seconds(2)), Sessions(seconds(2))]))
+    what = {"n": Count(), **{f"own_{name}": OWN[name] for name in names}}
+    pipeline, session = Pipeline(name="own", log=LOG, key="lane", what=what, where=where), in_process()
+    run = at_once(pipeline, bundle)
+    rows, computing = session.relation_of(arrow_bundle(pipeline.log, bundle, 0)), answering(session, pipeline)
+    assert type(computing) is CombinedAnswering
+    expected = {(key, *window): dict(values) for (key, window), values in answers(run.panes).items()}
+    placed = session.materialized(computing.placed(rows))
+    for query in (computing.brought(rows), computing.batch(Query(f"SELECT * FROM {placed}"))):
+        found = session.fetched(query).to_pylist()
+        assert {
+            ((row["lane"],), row["window_start"], row["window_end"]): {one: row[one] for one in pipeline.what}
+            for row in found
+        } == {place: {one: values[one] for one in pipeline.what} for place, values in expected.items()}
+    failed = session.fetched(computing.failed(rows)).to_pylist()
+    assert sorted((row["_failed"], row["_offset"]) for row in failed) == sorted(
+        (bad.reason, bundle.index(dict(bad.record))) for bad in run.rejected
+    )
+    session.close()
+
+
+@pytest.mark.parametrize("name", [name for name, one in OWN.items() if one.column == "value"])
+def test_windows_whose_records_have_no_values_have_the_result_of_an_empty_accumulator(name: str) -> None:
+    combiner = OWN[name]
+    (part, *_) = combiner.parts("bigint")
+    assert isinstance(part, OwnPart)
+    assert isinstance(combiner, OwnCombiner)
+    values = pa.array([[], [1, 2], []], pa.list_(pa.int64()))
+    found = own_calls.over_columns(OwnCall(part, OwnUse.ADD))(values).to_pylist()
+    assert [one["value"] for one in found] == [combiner.zero(), found[1]["value"], combiner.zero()]
+    assert [one["failed"] for one in found] == [None] * 3

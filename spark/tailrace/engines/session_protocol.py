@@ -137,6 +137,9 @@ class Session(Protocol):
         `types` are the relation's column types.
         """
 
+    def calls_combiners(self, pipeline: Pipeline) -> bool:
+        """Prepare the functions of custom combiners; return False if queries of this session cannot call them."""
+
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:

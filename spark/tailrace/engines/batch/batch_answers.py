@@ -10,6 +10,7 @@ from functools import partial
 
 from tailrace.engines.python.assigned import BOUNDS, assigning_calls
 from tailrace.engines.python.finished_windows import answer_calls, rejecting_calls, window_calls
+from tailrace.engines.python.own_calls import judging_calls
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.pipeline_tables import key_columns
@@ -21,7 +22,7 @@ from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records import assignment
 from tailrace.sql.records.selections import FAILED, accepted_records, may_fail, rejected_records
 from tailrace.sql.records.stage_records import records_of_batch
-from tailrace.sql.records.ways import Way, way
+from tailrace.sql.records.ways import Way, combines_in_sql, way
 from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
@@ -144,6 +145,19 @@ class AssignedAnswering(Answering):
         return accepted_records(self.session.mapped(text, partial(assigning_calls, pipeline), columns))
 
 
+class CombinedAnswering(Answering):
+    """Computes the answers in SQL that calls the custom combiners, without the records that they reject."""
+
+    def _prepared(self, source: Relation) -> Relation:
+        pipeline, types = self.pipeline, self._types | PLACED
+        within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
+        if not any(one.fails for one in pipeline.own_combiners):
+            return bracketed(Query(f"SELECT * {within}"))
+        text = Query(f"SELECT {', '.join(map(quoted, types))} {within}")
+        columns = {**types, FAILED: "string"}
+        return accepted_records(self.session.mapped(text, partial(judging_calls, pipeline), columns))
+
+
 class PythonAnswering(Answering):
     """Computes a definition's answers with the model's Python code and the definition's own code."""
 
@@ -180,6 +194,8 @@ def answering(session: Session, pipeline: Pipeline) -> Answering:
     has ended and that no record is retracted any more, so SQL may be able to compute it even if SQL cannot compute
     `pipeline` itself.
     """
+    if combines_in_sql(pipeline) and session.calls_combiners(pipeline):
+        return CombinedAnswering(session, pipeline)
     return _ANSWERING[way(pipeline)](session, pipeline)
 
 

@@ -19,6 +19,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.own_functions import add_own_functions
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.duckdb.database.written_rows import write_rows
@@ -166,6 +167,10 @@ class DuckSession:
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         schema = arrow_schema(types)
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, function(schema)(self._read(text))))
+
+    def calls_combiners(self, pipeline: Pipeline) -> bool:
+        add_own_functions(self.connection, pipeline.parts.values())
+        return True
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]

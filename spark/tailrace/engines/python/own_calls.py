@@ -11,15 +11,28 @@ from inspect import Parameter, Signature
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.engines.python.record_calls import OverBatches
 from tailrace.lake.schema.iceberg_types import arrow_schema
 from tailrace.model.base.errors import RecordError
-from tailrace.model.base.types import is_plain
-from tailrace.model.combiners.own import Guarded, OwnCall, OwnPart, OwnUse, added, fitted, merged, merged_all
+from tailrace.model.base.types import column_of, is_plain
+from tailrace.model.combiners.own import (
+    Guarded,
+    OwnCall,
+    OwnCombiner,
+    OwnPart,
+    OwnUse,
+    added,
+    fitted,
+    merged,
+    merged_all,
+)
+from tailrace.model.definition.pipeline import Pipeline
 
 OverColumns: TypeAlias = "Callable[..., pa.Array]"
 """A function from Arrow columns to a column of structs, which have the fields of the call (`OwnCall.fields`)."""
@@ -67,7 +80,7 @@ def _over_columns(call: OwnCall) -> OverColumns:
     compute = _COMPUTED[call.use]
 
     def over(*given: pa.Array | pa.ChunkedArray) -> pa.Array:
-        arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in given]
+        arrays = list(map(_whole, given))
         with no_search_for_cycles():
             values = _without_failures(call, arrays, type)
             if values is None:
@@ -183,6 +196,8 @@ def _added(call: OwnCall, given: Sequence[pa.Array]) -> Iterable[Guarded]:
 
 def _by_batch(call: OwnCall, values: pa.Array) -> Guarded:
     combiner = call.part.combiner
+    if not len(values):
+        return combiner.zero(), None  # Records without values add nothing, and many functions fail for nothing.
     try:
         return fitted(call.part.type)(plain_state(combiner.add_batch(combiner.zero(), values))), None
     except Exception:
@@ -242,3 +257,56 @@ _COMPUTED: dict[OwnUse, Callable[[OwnCall, Sequence[pa.Array]], Iterable[Guarded
     OwnUse.MERGE_ALL: _merged_all,
     OwnUse.OUTPUT: _outputs,
 }
+
+
+def judging_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
+    """Return a function that adds to records the reasons why custom combiners reject them, in the last column."""
+
+    def judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kept = [batch[field.name].cast(field.type) for field in list(schema)[:-1]]
+            yield pa.RecordBatch.from_arrays([*kept, rejections(pipeline, batch)], schema=schema)
+
+    return judge
+
+
+def rejections(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Return the reasons why custom combiners reject records, as a column; it is null for the accepted records.
+
+    The code is called for each record by itself, unless the batch that all of its values are causes no failure.
+    """
+    judged = [one for one in pipeline.own_combiners if one.fails and not _takes_all(one, records)]
+    reasons: list[str | None] = [None] * records.num_rows
+    if judged:
+        names = sorted({column_of(name) for one in judged for name in one.columns})
+        read = [columns.values(records[name]) for name in names]
+        made = zip(*read, strict=True) if names else iter([()] * records.num_rows)
+        with no_search_for_cycles():
+            for place, values in enumerate(made):
+                try:
+                    pipeline.lifts(dict(zip(names, values, strict=True)), judged)
+                except RecordError as error:
+                    reasons[place] = str(error)
+    return pa.array(reasons, pa.string())
+
+
+def _takes_all(combiner: OwnCombiner, records: pa.Table | pa.RecordBatch) -> bool:
+    """Return True if a combiner takes the values of all records as one batch."""
+    column = combiner.column
+    if not (combiner.by_groups or combiner.by_batch) or (column is not None and column not in records.schema.names):
+        return False
+    values = pa.nulls(records.num_rows) if column is None else _whole(records[column]).drop_null()
+    if not len(values):
+        return True
+    try:
+        if combiner.by_groups:
+            combiner.add_groups(values, np.zeros(1, np.int64))
+        else:
+            combiner.add_batch(combiner.zero(), values)
+    except Exception:
+        return False
+    return True
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -270,6 +270,9 @@ class ClusterSession:
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         return self._at(text).mapped(text, function, types)
 
+    def calls_combiners(self, pipeline: Pipeline) -> bool:
+        return False
+
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:

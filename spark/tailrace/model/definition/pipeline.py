@@ -8,7 +8,7 @@ its faults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -235,10 +235,15 @@ class Pipeline(Ranged):
     def _own_reals(self) -> tuple[tuple[OwnCombiner, Mapping[str, str]], ...]:
         return tuple((one, one.reals(self.columns)) for one in self.own_combiners)
 
-    def lifts(self, record: Mapping[str, Any]) -> None:
-        """Raise `RecordError` if a custom combiner cannot process a record that has gone through the steps."""
+    def lifts(self, record: Mapping[str, Any], only: Sequence[OwnCombiner] | None = None) -> None:
+        """Raise `RecordError` if a custom combiner cannot process a record that has gone through the steps.
+
+        `only` limits the check to some of the custom combiners; the record then needs only their columns.
+        """
         o = Scalars()
         for one, reals in self._own_reals:
+            if only is not None and not any(one is other for other in only):
+                continue
             one.lift(o, one.read(o, without_negative_zeros(o, record, reals), 0), self.type_of(one))
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:

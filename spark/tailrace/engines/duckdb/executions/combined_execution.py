@@ -15,9 +15,7 @@ from tailrace.engines.duckdb.database.own_functions import add_own_functions
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
 from tailrace.engines.protocol import EpochState
-from tailrace.engines.python import columns
-from tailrace.engines.python.own_calls import FAILURES
-from tailrace.model.base.errors import RecordError
+from tailrace.engines.python.own_calls import FAILURES, rejections
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
 from tailrace.sql.records.assignment import keep_clause
@@ -62,16 +60,10 @@ class CombinedExecution(SqlExecution):
 
     def _accepted(self, bundle: DuckBundle) -> DuckBundle:
         """Separate the records for which the combiners' code fails."""
-        records, lifts = self._queried(bundle.records, self._records_text), self.pipeline.lifts
-        reasons: dict[int, str] = {}
-        for place, record in enumerate(columns.mappings(records)):
-            try:
-                lifts(record)
-            except RecordError as error:
-                reasons[place] = str(error)
-        if not reasons:
+        records = self._queried(bundle.records, self._records_text)
+        why = rejections(self.pipeline, records)
+        if why.null_count == len(why):
             return replace(bundle, records=records)
-        why = pa.array(map(reasons.get, range(records.num_rows)), pa.string())
         # Select only the columns that the ledger stores for a rejected record.
         bad = records.select([self.pipeline.log.event_time, *PLACE]).append_column(FAILED, why).filter(why.is_valid())
         others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]
