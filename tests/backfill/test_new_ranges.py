@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,18 +15,20 @@ import pyarrow as pa
 import pytest
 
 from tailrace import ACCUMULATING, DISCARDING, Mean
-from tailrace.backfill.backfill import backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.engines.duckdb import follower
 from tailrace.engines.duckdb.database import written_rows
 from tailrace.engines.duckdb.database.written_rows import FileRows, write_parts
 from tailrace.engines.duckdb.session import DuckSession
+from tailrace.lake.catalog.data_files import ROWS_A_GROUP
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
-from tests.backfill.test_chains import EVER, HOURLY, Folds, folded, ride
+from tests.backfill.test_chains import EVER, HOURLY, TWICE, Folds, folded, ride
 
 RIDES_OF_DAYS = [
     ride(f"rider_{number % 7}", f"{1 + number % 3:02}T{number % 24:02}:{number % 60:02}", number)
@@ -104,6 +107,28 @@ def test_V4_answers_written_beside_their_panes_are_merged_if_another_writer_was_
     backfilled(world)
     assert len(published) == 2
     assert world.rows(HOURLY) == compared.rows(HOURLY)
+    world.clean()
+
+
+def test_a_files_rows_are_whole_row_groups() -> None:
+    assert written_rows.ROWS_A_FILE % ROWS_A_GROUP == 0
+
+
+@pytest.mark.parametrize(("days_", "sorted_"), [(1, False), (3, True)])
+def test_V4_a_maps_rows_of_one_day_are_written_as_they_come_and_rows_of_several_days_by_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days_: int, sorted_: bool
+) -> None:
+    monkeypatch.setattr(written_rows, "ROWS_A_FILE", 64)
+    world = folded(tmp_path, TWICE, (None, []))
+    records = [record for record in reversed(RIDES_OF_DAYS) if record["day"].day <= days_]
+    world.land(records, 0)
+    assert [run.changed for run in backfill(world.lake, TWICE, BEGINNING)] == [len(records)]
+    table = world.lake.table(ledger_name(TWICE.name))
+    files = [task.file for task in table.scan(row_filter="kind = 'production'").plan_files()]
+    spans = sorted(bounds([file], table.schema().find_field("event_time")) or (0, 0) for file in files)
+    apart = all(one[1] <= other[0] for one, other in pairwise(spans))
+    assert len(files) > 1
+    assert apart == sorted_
     world.clean()
 
 

@@ -22,9 +22,11 @@ from tailrace.engines.batch.batch_answers import map_output
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import Log
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, bracketed
 
@@ -51,7 +53,7 @@ class MapRun(RowsRun[Map]):
         # from the written files.
         rows = output_rows(self.definition)
         new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), version_as_of(run, pinned))
-        files = self.session.files(new, self.ledger)
+        files = self.session.files(new, self.ledger, self._times(pinned))
         if files is None:
             return self.differences(run, pinned)
         return found_new(files)
@@ -68,6 +70,19 @@ class MapRun(RowsRun[Map]):
         """
         log, epoch, (first, last) = self.definition.log, pinned.number("epoch"), _bounds(self.first, self.last)
         return map_output(self.session, self.definition, log_records.rows_of_log(self.session, log, epoch, first, last))
+
+    def _times(self, pinned: Head) -> tuple[int, int] | None:
+        """Return bounds of the event times of the log's records in the range, from the statistics of the log's files.
+
+        Returns None if they are unknown. The time of a map's row is the event time of its record.
+        """
+        log, bounds_ = self.definition.log, _bounds(self.first, self.last)
+        if type(log) is not Log:
+            return None
+        ((name, where),) = log_records.tables_of_log(self.lake, log, pinned.number("epoch"), *bounds_)
+        table = self.lake.table(name)
+        at = next((field for field in table.schema().fields if field.name == log.event_time), None)
+        return None if at is None else bounds((task.file for task in table.scan(row_filter=where).plan_files()), at)
 
     def _held(self) -> bool:
         """Return True if the ledger may have rows in the range, according to the statistics of the ledger's files."""

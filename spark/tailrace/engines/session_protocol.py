@@ -166,9 +166,10 @@ class Session(Protocol):
         The branch is in the lake `of`, or in the session's lake if `of` is None.
         """
 
-    def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
+    def files(self, text: Query, table: str, times: tuple[int, int] | None = None) -> Sequence[DataFile] | None:
         """Write a query's rows as files that a table does not list yet.
 
+        `times` are bounds of the rows' times in microseconds, if they are known: rows of one partition are not sorted.
         Returns None if the engine cannot write such files.
         """
 

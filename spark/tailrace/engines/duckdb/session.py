@@ -204,8 +204,8 @@ class DuckSession:
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         branch.hold(FileChange(tuple(write_rows(self.connection, text, of or self.lake, branch.table))), properties)
 
-    def files(self, text: Query, table: str) -> Sequence[DataFile]:
-        return write_rows(self.connection, text, self.lake, table)
+    def files(self, text: Query, table: str, times: tuple[int, int] | None = None) -> Sequence[DataFile]:
+        return write_rows(self.connection, text, self.lake, table, times)
 
     def new_panes(self, text: Query, pipeline: Pipeline) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
         return ProcessFollower(self.connection, self.lake, pipeline, "").write_new(text)

@@ -297,7 +297,7 @@ class ClusterSession:
             self._lend(self._here.read_by(text))
         append(self._there.frame(text), branch, properties)
 
-    def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
+    def files(self, text: Query, table: str, times: tuple[int, int] | None = None) -> Sequence[DataFile] | None:
         if (found := self._log_files(text)) is None:
             return None
         log, read = found

@@ -128,6 +128,13 @@ def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
     return [name for field in spans if (name := schema.find_column_name(field.source_id))]
 
 
+def in_one_span(spec: PartitionSpec, schema: Schema, first: int, last: int) -> bool:
+    """Return True if a partitioning puts two instants, and all between them, into the same spans of time."""
+    spans = [field for field in spec.fields if str(field.transform) in SPANS]
+    at = [field.transform.transform(schema.find_type(field.source_id)) for field in spans]
+    return all(span(first) == span(last) for span in at)
+
+
 def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
     """List the terms of an Iceberg sort order, in the notation of contracts."""
     found = []

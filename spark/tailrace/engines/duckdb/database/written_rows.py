@@ -15,11 +15,11 @@ from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.engines.duckdb.database.literal_columns import append_literals, split_literals
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.layouts import span_columns
+from tailrace.lake.schema.layouts import in_one_span, span_columns
 from tailrace.sql.terms import Query
 
-ROWS_A_FILE = 250_000
-"""The approximate number of rows per file."""
+ROWS_A_FILE = 245_760
+"""The number of rows per file: two whole row groups (`lake.catalog.data_files.ROWS_A_GROUP`)."""
 
 SHARE = 8
 """The rows that wait to be written take at most this part of `TAILRACE_MEMORY`: an eighth."""
@@ -35,23 +35,36 @@ class FileRows(NamedTuple):
     literals: pa.Table | None = None
 
 
-def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
-    """Write the rows of a query to new files that the table does not list yet."""
-    return write_parts(lake, rows_of_files(connection, text, lake, table)).get(table, [])
+def write_rows(
+    connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str, times: tuple[int, int] | None = None
+) -> list[DataFile]:
+    """Write the rows of a query to new files that the table does not list yet.
+
+    `times` are bounds of the rows' times in microseconds, if they are known (`rows_of_files`).
+    """
+    return write_parts(lake, rows_of_files(connection, text, lake, table, times=times)).get(table, [])
 
 
 def rows_of_files(
-    connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str, order: Sequence[str] = ()
+    connection: duckdb.DuckDBPyConnection,
+    text: Query,
+    lake: Lake,
+    table: str,
+    order: Sequence[str] = (),
+    times: tuple[int, int] | None = None,
 ) -> Iterator[FileRows]:
     """Compute a query, and yield the rows of one file after the other.
 
     The rows are in the order of the columns `order`; without `order`, they are sorted only if the table is partitioned
-    by time. The rows of a file are split by partition, so rows from the same range of time must be adjacent.
+    by time. The rows of a file are split by partition, so rows from the same range of time must be adjacent. They need
+    not be sorted if all `times` lie in one partition: the first files are then written while later rows are computed.
     """
     target, (rest, apart) = lake.table(table), split_literals(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
     by = order or [name for name in span_columns(target.spec(), target.schema()) if name not in alike]
+    if not order and times is not None and in_one_span(target.spec(), target.schema(), *times):
+        by = []
     if by:
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(map(name_of, by))}"
     for batch in connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
