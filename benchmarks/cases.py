@@ -189,10 +189,16 @@ KINDS = {
     "sessions": ("sessions beside fixed windows", 0.6),
     "stages": ("two stages with retractions beside one", 0.6),
     "python": ("the python execution beside the native one", 0.2),
+    "python_by_batch": ("windows of one's own, assigned by arrays", 0.8),
     "own": ("a combiner of one's own, record by record", 0.3),
     "own_by_batch": ("the same combiner, over the values of all windows at once", 0.8),
+    "step_traced": ("a step of one's own that is compiled to SQL, beside an expression", 0.9),
+    "step_by_batch": ("a step of one's own by the batch, beside an expression", 0.8),
+    "step_by_record": ("a step of one's own, record by record, beside an expression", 0.3),
 }
 """What is compared with native fixed windows, and the target of each."""
+BESIDE = {name: "step" for name in KINDS if name.startswith("step_")}
+"""What is compared with the same windows after a native step instead."""
 FEW = 30
 """Files that each kind is streamed."""
 REFERENCE = 50_000
@@ -203,11 +209,11 @@ def kinds(plan: Plan, events: int, target: float | None) -> list[Result]:
     """B5: an epoch of each kind of definition beside one of native fixed windows, in one session of ours."""
     bench = Bench(plan, "B5", min(events, FEW * VIEWS_A_FILE))
     found = [bench.run("kinds", "compared", number) for number in range(plan.runs)]
-    took = {name: median(one.facts["kinds"][name] for one in found) for name in ("fixed", *KINDS)}
+    took = {name: median(one.facts["kinds"][name] for one in found) for name in ("fixed", "step", *KINDS)}
     facts = {"cpu_seconds": {}, "each": [one.facts["kinds"] for one in found]}
     common: dict[str, Any] = {"events": bench.views.events, "unit": "s", "runs": plan.runs, "facts": facts}
     results = [
-        Result(f"B5 {name}", what, ours=took[name], theirs=took["fixed"], target=wanted, **common)
+        Result(f"B5 {name}", what, ours=took[name], theirs=took[BESIDE.get(name, "fixed")], target=wanted, **common)
         for name, (what, wanted) in KINDS.items()
     ]
     rate = median(one.facts["reference"] for one in found)

@@ -7,12 +7,14 @@ Each is audited at the end, so none is fast by being wrong. The reference execut
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -24,16 +26,17 @@ from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
-from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.base.time import END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Sum
-from tailrace.model.combiners.own import OwnCombiner
+from tailrace.model.combiners.own import OwnCombiner, OwnWindows
+from tailrace.model.definition.batch_steps import EachBatch
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import Derive
+from tailrace.model.definition.record_steps import Derive, Each, ElementWise
 from tailrace.model.step.reference import fold
 from tailrace.model.triggers.combinators import Repeat
 from tailrace.model.triggers.trigger import AfterCount
 from tailrace.model.windows.panes import RETRACTING
-from tailrace.model.windows.windows import Fixed, Sessions, Sliding
+from tailrace.model.windows.windows import NOTHING, Fixed, Sessions, Sliding, Window
 from tailrace.verify.audit import audit
 
 GAP = timedelta(seconds=20)
@@ -44,6 +47,35 @@ FOLDED = 4
 @dataclass(frozen=True)
 class Interpreted(Fixed):
     """Fixed windows that nobody compiles, for they might be any."""
+
+
+@dataclass(frozen=True)
+class ByBatch(OwnWindows):
+    """The same windows for many records at once."""
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+        return Fixed(WINDOW).assign(at)
+
+    def assign_batch(self, times: Any, records: Any) -> tuple[Any, Any]:
+        size = duration(WINDOW)
+        starts = times - times % size
+        return starts, starts + size
+
+
+def called(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Twice the price, by a function that is called for each record."""
+    return {"twice": int(record["price"] * 2)}
+
+
+STEPS: dict[str, ElementWise] = {
+    "step": Derive({"twice": Col("price") * 2}),
+    "step_traced": Each(lambda record: {"twice": record["price"] * 2}, {"twice": "bigint"}, "price"),
+    "step_by_batch": EachBatch(
+        lambda table: {"twice": pc.multiply(table["price"], 2)}, {"twice": "bigint"}, reads="price"
+    ),
+    "step_by_record": Each(called, {"twice": "bigint"}, reads="price"),
+}
+"""The same column by an expression, a function that is compiled to SQL, one of batches, and one of records."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +116,17 @@ def kinds() -> dict[str, Pipeline]:
         "sessions": Sessions(GAP),
         "stages": Fixed(WINDOW),
         "python": Interpreted(WINDOW),
+        "python_by_batch": ByBatch(),
         "own": Fixed(WINDOW),
         "own_by_batch": Fixed(WINDOW),
+        **dict.fromkeys(STEPS, Fixed(WINDOW)),
         "fixed_again": Fixed(WINDOW),
     }.items():
         found[name] = replace(definition(f"kind_{name}", f"views_{name}"), where=where)
     for name, total in {"own": Total("price"), "own_by_batch": TotalByBatch("price")}.items():
         found[name] = replace(found[name], what={**found[name].what, "total": total})
+    for name, step in STEPS.items():
+        found[name] = replace(found[name], each=step, what={**found[name].what, "total": Sum("twice")})
     # Panes taken back as they change, and their totals by hundreds of advertisers and ten minutes, taken back as well.
     earlier = replace(found["stages"], name="kind_stages_by_advertiser", how=RETRACTING)
     found["stages"] = Pipeline(
