@@ -119,7 +119,7 @@ DECIMALS = st.recursive(
     max_leaves=3,
 )
 STRINGS = st.recursive(
-    columns("s", "t") | one_of("''", "'Ab'", '"it\'s"', "'ß'"),
+    columns("s", "t") | one_of("''", "'Ab'", '"it\'s"', "'ß'", r"'a\n\t\\'"),
     lambda parts: operated("+", parts) | both("{}.upper()", parts) | both("{}.lower()", parts),
     max_leaves=4,
 )

@@ -41,12 +41,31 @@ def step_calls(step: Each, types: dict[str, str], schema: pa.Schema) -> OverBatc
     if isinstance(step, EachBatch):
         return partial(batch_step_calls, step, types, schema)
 
-    def made(record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
-        if record.get(FAILED) is not None:
-            return [record]
-        try:
-            return step.records(record, types)
-        except RecordError as error:
-            return [{**record, FAILED: str(error)}]
+    return partial(_called, step, types, schema)
 
-    return over_records(made, schema)
+
+def _called(
+    step: Each, types: Mapping[str, str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield each batch after a step; only the columns that the function reads become Python values."""
+    names, new = list(step.read_columns(types)), list(step.gives)
+    empty = dict.fromkeys(new)
+    for batch in batches:
+        before = batch[FAILED].to_pylist() if FAILED in batch.schema.names else [None] * batch.num_rows
+        places, rows, reasons = list[int](), list[dict[str, Any]](), list[str | None]()
+        for place, (own, why) in enumerate(zip(batch.select(names).to_pylist(), before, strict=True)):
+            made, reason = [empty], why
+            if why is None:
+                try:
+                    made = step.made(own)
+                except RecordError as error:
+                    reason = str(error)
+            for one in made:
+                places.append(place)
+                rows.append(one)
+                reasons.append(reason)
+        kept = batch if places == list(range(batch.num_rows)) else batch.take(pa.array(places, pa.int64()))
+        columns: dict[str, Any] = {name: kept[name] for name in kept.schema.names}
+        columns.update({name: pa.array([row[name] for row in rows], schema.field(name).type) for name in new})
+        columns[FAILED] = pa.array(reasons, pa.string())
+        yield pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)

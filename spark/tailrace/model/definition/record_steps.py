@@ -17,7 +17,7 @@ from tailrace.model.base.errors import Fault, RecordError, TailraceError, failur
 from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.types import stored_faults
-from tailrace.model.base.values import of_value
+from tailrace.model.base.values import fitter
 from tailrace.model.logs.log import PLACE, Log
 
 Record = Mapping[str, Any]
@@ -169,22 +169,29 @@ class Each(_Function):
 
     def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
         own = {name: record.get(name) for name in self.read_columns(types)}
+        return [{**record, **one} for one in self.made(own)]
+
+    def made(self, own: dict[str, Any]) -> list[dict[str, Any]]:
+        """Call the function with the columns that it reads; return the new columns of each record that it makes.
+
+        Raises `RecordError` if the function fails, or returns what does not fit.
+        """
         try:
             given = self.function(MappingProxyType(own))
             made = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
         except Exception as error:
             raise RecordError(failure(error)) from error
-        return [{**record, **self._checked(one)} for one in made]
+        return [self._checked(one) for one in made]
 
     def _checked(self, record: Record) -> dict[str, Any]:
         """Convert the values of the new columns to their types. Raises `RecordError` if a value does not fit."""
-        if not isinstance(record, Mapping) or not set(record) <= set(self.gives):
+        if not isinstance(record, Mapping) or not record.keys() <= self.gives.keys():
             raise RecordError(f"it gave {record!r:.200}: expected the columns {', '.join(self.gives)}")
         values = {}
         for name, type_ in self.gives.items():
             value = record.get(name)
             try:
-                values[name] = None if value is None else of_value(value, type_)
+                values[name] = fitter(type_)(value)
             except (ValueError, TypeError, ArithmeticError) as error:
                 raise RecordError(f"it gave {name} = {value!r:.200}: expected {type_}") from error
         return values

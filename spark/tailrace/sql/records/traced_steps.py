@@ -378,6 +378,8 @@ class _Path:
             return _Term(self, "float", f"CAST('{value!r}' AS double)", "double", constant=value)
         if kind is int and abs(value) >= 2**63:
             raise UntracedError(f"uses {value}, which does not fit a bigint")
+        if kind is str and ("\0" in value or value.encode(errors="replace").decode() != value):
+            raise UntracedError("uses a text that SQL may not write")
         own = Value(value).type({})
         digits = decimal_parts(own) or (len(str(abs(value))) if kind is int else 0, 0)
         if digits[0] > _EXACT_DIGITS:
@@ -418,6 +420,8 @@ class _Path:
     def divided(self, a: _Term, b: _Term) -> _Term:
         if not {a.kind, b.kind} <= {"int", "float"}:
             raise UntracedError(f"computes {a.kind} / {b.kind}")
+        if b.constant is not None and not b.constant:
+            raise UntracedError("divides by zero")
         # Python divides whole numbers exactly before it rounds, so both must be exact as doubles.
         over, by = (_exact_real(one) if a.kind == b.kind == "int" else _real(one) for one in (a, b))
         return self.made("float", f"({over} / NULLIF({by}, CAST(0 AS double)))", "double", a, b)
@@ -425,8 +429,10 @@ class _Path:
     def floored(self, a: _Term, b: _Term, by: str) -> _Term:
         if a.kind != "int" or b.kind != "int":
             raise UntracedError(f"computes {a.kind} {'//' if by == 'DIV' else by} {b.kind}")
+        if b.constant is not None and b.constant <= 0:
+            raise UntracedError(f"divides by {b.constant}")
         # DIV rounds towards zero, but Python down; for a positive divisor, the two differ by one at most.
-        divisor = b.text if b.constant and b.constant > 0 else f"IF({b.text} > 0L, {b.text}, NULL)"
+        divisor = b.text if b.constant is not None else f"IF({b.text} > 0L, {b.text}, NULL)"
         rest = f"({a.text} % {divisor})"
         text = f"({a.text} DIV {divisor} - IF({rest} < 0L, 1L, 0L))"
         if by == "%":
