@@ -12,10 +12,10 @@ whole numbers (`Algebra.limbs`), these numbers are summed exactly, and only the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import term_at
@@ -119,6 +119,21 @@ class Part:
             return o.highest(o.gathered(a, b, self.type), self.by)
         type = self.type if self.nested else None
         return o.least(a, b, type) if self.merge is Merge.LEAST else o.greatest(a, b, type)
+
+
+def sum_of_longs(part: Part, values: Sequence[Any]) -> int | None:
+    """Return the sum of whole numbers for a part that is added up, or None if `Part.merged` has to merge the values.
+
+    >>> part = Part("n", "bigint", Merge.ADD)
+    >>> sum_of_longs(part, [1, 2, 3]), sum_of_longs(part, [2**62, 2**62])
+    (6, None)
+    """
+    if part.merge is not Merge.ADD or part.type not in ("bigint", WHOLE) or values[0].__class__ is not int:
+        return None
+    total = sum(values)
+    # The sum of whole numbers and decimals is a decimal, which has been rounded.
+    exact = total.__class__ is int and (part.type == WHOLE or -(2**63) <= total < 2**63)
+    return total if exact else None
 
 
 class Combiner:

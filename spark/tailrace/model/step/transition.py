@@ -17,8 +17,8 @@ from tailrace.model.base.algebra import Algebra, Scalars, Term
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.combiners import balanced_merge
-from tailrace.model.combiners.basic import Combiner, Part
-from tailrace.model.combiners.own import FAILED, merged_parts
+from tailrace.model.combiners.basic import Combiner, Part, sum_of_longs
+from tailrace.model.combiners.own import FAILED, OwnPart, merged_all, merged_parts
 from tailrace.model.definition.pipeline import MEASURED, NET, UNANSWERED, Pipeline
 from tailrace.model.triggers.guarded import GuardedTrigger, has_own
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_types
@@ -334,13 +334,16 @@ class Transition:
 
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
         """Merge the accumulator parts of records into one accumulator; there must be at least one record."""
-        if self._guarded:
-            merged = partial(merged_parts, self.o, list(self.parts.values()))
-            return dict(zip(self.parts, balanced_merge.total([tuple(one) for one in lifted], merged), strict=True))
-        columns = zip(*lifted, strict=True)
-        return {
-            name: balanced_merge.total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)
-        }
+        columns = dict(zip(self.parts, zip(*lifted, strict=True), strict=True))
+        row: Row = {}
+        for name, part, merged in self._merging:
+            if isinstance(part, OwnPart) and part.fails:
+                why = f"{name}{FAILED}"
+                row[name], row[why] = merged_all(part, list(zip(columns[name], columns[why], strict=True)))
+            elif name not in row:  # The reason for a failure comes with the state.
+                total = sum_of_longs(part, columns[name])
+                row[name] = balanced_merge.total(columns[name], merged) if total is None else total
+        return row
 
     @cached_property
     def _guarded(self) -> bool:
@@ -348,8 +351,8 @@ class Transition:
         return any(f"{name}{FAILED}" in self.parts for name in self.parts)
 
     @cached_property
-    def _merging(self) -> list[tuple[str, Callable[[Term, Term], Term]]]:
-        return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
+    def _merging(self) -> list[tuple[str, Part, Callable[[Term, Term], Term]]]:
+        return [(name, part, partial(part.merged, self.o)) for name, part in self.parts.items()]
 
     def levelled(self, parts: Mapping[str, Term]) -> Row:
         """Return an accumulator in a form that does not depend on the order of its records (`Algebra.levelled`)."""
