@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
+
+from tailrace.engines.protocol import BundleRecords
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, LedgerReading, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
@@ -161,6 +164,16 @@ class FoldGroup(Sequence[LedgerFold]):
                     raise lost from error
             self._drop(fold, lost)
 
+    def _divide_threads(self, folds: int, bundles: Sequence[BundleRecords]) -> None:
+        """Let each query use one thread if many folds compute side by side, and their bundles are small.
+
+        Each thread then has a fold of its own. Several threads for one small query mostly wait for each other.
+        """
+        threads = self.lake.settings.threads
+        rows = max((one.num_rows for one in bundles if isinstance(one, pa.Table)), default=0)
+        alone = folds >= 2 * threads and rows <= _SMALL
+        self.engines.duck.compute_on(1 if alone else threads)
+
     def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
         """Stage an epoch in each fold: compute the fold's output without publishing it.
 
@@ -219,6 +232,8 @@ class FoldGroup(Sequence[LedgerFold]):
         def beside(fold: LedgerFold) -> bool:
             return fold.side.direct if passed is None else fold.stays(passed[fold.definition.name].bundle)
 
+        if passed is not None:
+            self._divide_threads(sum(map(beside, folds)), [one.bundle for one in passed.values()])
         for fold, outcome in self._side_by_side.each(folds, work, beside, phases):
             if self._stands(fold):
                 with self._dropping(fold):
@@ -413,6 +428,10 @@ class FoldGroup(Sequence[LedgerFold]):
             return f"another process has taken the lease of {fold.lease.table}"
         number = head.number("generation")
         return f"generation {number} with another meaning took over: restart this stream with the changed definition"
+
+
+_SMALL = 200_000
+"""The maximum number of records of a small bundle."""
 
 
 def _lacks(fold: LedgerFold, epoch: int, begins: Mapping[str, int]) -> bool:

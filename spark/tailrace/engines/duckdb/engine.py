@@ -59,11 +59,19 @@ class DuckEngine:
     def __init__(self, lake: Lake, by_spark: Callable[[Ranged, pa.Table], pa.Table] | None = None) -> None:
         self.lake, self._by_spark = lake, by_spark
         self.shared = SharedWork(in_bytes(lake.settings.memory) // 4)
+        self._threads = lake.settings.threads
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
         """The database. The first access opens the database."""
         return connect(self.lake.settings)
+
+    def compute_on(self, threads: int) -> None:
+        """Compute each query of the database on at most this number of threads from now on."""
+        if threads != self._threads:
+            with self.database.cursor() as own:
+                own.execute(f"SET threads = {threads}")
+            self._threads = threads
 
     def close(self) -> None:
         """Close the database and all its connections."""
