@@ -1,4 +1,4 @@
-"""The cases B1 to B15, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B16, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
@@ -390,12 +390,13 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B13": (_of("many_cores", "many_cores"), {}),
     "B14": (orders, {}),
     "B15": (_of("many", "many"), _targets(1 / 20)),
+    "B16": (_of("bounded", "bounded"), {}),
     "nexmark": (_of("nexmark.cases", "nexmark"), {}),
     "photon": (_of("photon", "photon"), {}),
 }
 """Each case with its targets."""
 
-LARGE = ("B12", "B13")
+LARGE = ("B12", "B13", "B16")
 """The cases that are only run where they are asked for: B12 needs 12 GB of memory, and each takes half an hour."""
 
 GROWING = ("B1", "B3")

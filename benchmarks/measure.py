@@ -45,8 +45,9 @@ class Task:
 
     `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
     all at once. `repeats` is how often a job that can be repeated in a session is, `number` the place among the runs.
-    `variant` names a way to do it. `cores` are those that the process and its JVM are bound to, None for all. `engine`
-    runs our side: auto, duckdb or spark. `launched` is when the process was started, as `time.time` has it.
+    `variant` names a way to do it. `cores` are those that the process and its JVM are bound to, None for all. `room` is
+    `TAILRACE_MEMORY`, if any. `engine` runs our side: auto, duckdb or spark. `launched` is when the process was
+    started, as `time.time` has it.
     """
 
     job: str
@@ -59,6 +60,7 @@ class Task:
     number: int = 0
     variant: str = ""
     cores: int | None = None
+    room: str = ""
     memory: str = "4g"
     engine: str = "auto"
     launched: float = 0.0
@@ -66,7 +68,9 @@ class Task:
     @property
     def settings(self) -> Settings:
         """Of a lake of the job's own."""
+        room = {"memory": self.room} if self.room else {}
         return Settings(
+            **room,
             warehouse=self.lake,
             driver_memory=self.memory,
             shuffle_partitions=self.cores or SHUFFLE_PARTITIONS,

@@ -15,7 +15,7 @@ import pytest
 # The folder `benchmarks` is not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import measure, run
+from benchmarks import bounded, measure, run
 from benchmarks.cases import CASES, LARGE, Plan, Result, steady
 from benchmarks.compare import DifferentError, answers, differences, expected, same
 from benchmarks.data import BEGIN, DISORDER, SCHEMA, SEED, VIEWS_A_FILE, WARM_UP_SEED, WINDOW, file_of_views, views
@@ -220,3 +220,28 @@ def test_a_measured_process_is_bound_to_its_cores(tmp_path: Path) -> None:
     with (tmp_path / "output.txt").open("w") as output:
         assert measure.start([sys.executable, "-c", code], task, output).wait() == 0
     assert (tmp_path / "output.txt").read_text() == "1\n"
+
+
+def test_the_memory_of_the_process_is_told_beside_what_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[tuple[str, str]]()
+
+    class Told:
+        folder = Path()
+
+        def __init__(self, *given: object) -> None: ...
+
+        def run(self, side: str, job: str, number: int = 0, *, room: str = "", **how: object) -> Outcome:
+            ran.append((job, room))
+            return Outcome([1.0], facts={"python_rss_mb": 1600.0 if job == "batch" else 2500.0, "jvm_rss_mb": 900.0})
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(bounded, "Bench", Told)
+    batch, backlog = bounded.bounded(Plan(Path(), 1, 1), 1, None)
+    assert ran == [("land", ""), ("batch", "1GB"), ("backlog", "700MB")]
+    assert (batch.met, backlog.met) == (True, False)
+
+
+def test_a_task_sets_the_memory_of_our_side(tmp_path: Path) -> None:
+    small = views(tmp_path / "views", VIEWS_A_FILE)
+    assert Task("", tmp_path, tmp_path, small, small, room="700MB").settings.memory == "700MB"
