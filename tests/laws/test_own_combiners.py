@@ -257,3 +257,13 @@ def test_windows_whose_records_have_no_values_have_the_result_of_an_empty_accumu
     found = own_calls.over_columns(OwnCall(part, OwnUse.ADD))(values).to_pylist()
     assert [one["value"] for one in found] == [combiner.zero(), found[1]["value"], combiner.zero()]
     assert [one["failed"] for one in found] == [None] * 3
+
+
+def test_windows_with_many_values_are_added_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    (part, *_) = Total().parts("bigint")
+    assert isinstance(part, OwnPart)
+    groups = [[1, 2], [], [3, 4, 5, 6, 8], [9], [10, 11, 12], [13, 14], [], [15]]
+    for piece in (1, 2, 3, 4, 100):
+        monkeypatch.setattr(own_calls, "PIECE", piece)
+        found = own_calls.over_columns(OwnCall(part, OwnUse.ADD))(pa.array(groups, pa.list_(pa.int64()))).to_pylist()
+        assert found == [{"value": sum(group), "failed": None} for group in groups]

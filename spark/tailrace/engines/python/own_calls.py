@@ -190,8 +190,26 @@ def _added(call: OwnCall, given: Sequence[pa.Array]) -> Iterable[Guarded]:
     flat = pa.nulls(len(flat)) if combiner.column is None else flat
     if combiner.by_batch:
         return (_by_batch(call, flat[start:end]) for start, end in pairwise(ends))
-    values = columns.values(flat)
-    return (_one_by_one(call, values[start:end]) for start, end in pairwise(ends))
+    return _in_pieces(call, flat, ends)
+
+
+PIECE = 65_536
+"""The number of values that are Python objects at the same time, unless the code itself keeps them."""
+
+
+def _in_pieces(call: OwnCall, flat: pa.Array, ends: Sequence[int]) -> Iterator[Guarded]:
+    """Add the values of each window one by one. A window with many values is added in pieces, which are merged."""
+    values, first = list[Any](), 0
+    for start, end in pairwise(ends):
+        if end - start > PIECE:
+            pieces = [
+                _one_by_one(call, columns.values(flat[at : min(at + PIECE, end)])) for at in range(start, end, PIECE)
+            ]
+            yield merged_all(call.part, pieces)
+            continue
+        if end > first + len(values):
+            values, first = columns.values(flat[start : start + PIECE]), start
+        yield _one_by_one(call, values[start - first : end - first])
 
 
 def _by_batch(call: OwnCall, values: pa.Array) -> Guarded:
