@@ -107,7 +107,7 @@ def test_X2_a_fold_that_goes_over_to_spark_takes_the_records_that_threads_have_l
     found = []
     for name, worth in (("memory", 2**40), ("threads", 0)):
         monkeypatch.setattr(process_landing, "WORTH", worth)
-        lake = Lake(settings.model_copy(update={"namespace": name}))
+        lake = Lake(settings.model_copy(update={"namespace": name, "memory": "8GB"}))
         with monkeypatch.context() as patch:
             if name == "threads":
                 patch.setattr(EnginePolicy, "goes_over", second)
@@ -124,7 +124,7 @@ def test_an_epoch_that_may_have_more_windows_than_the_process_holds_is_landed_he
     monkeypatch.setattr(process_landing, "WORTH", 0)
     monkeypatch.setattr(choose, "_BYTES_A_ROW", 10**10)
     landed = watched(monkeypatch, ProcessLanding, "land")
-    reports = drained(plain, lake := Lake(settings), folder, "parquet")
+    reports = drained(plain, lake := Lake(settings.model_copy(update={"memory": "8GB"})), folder, "parquet")
     assert landed[0]
     assert reports[0].folded["hourly"].engine == "spark"
     assert sum(one.landed.records for one in reports) == lake.table("rides").scan().count() == 128
@@ -139,8 +139,19 @@ def test_X2_an_epoch_with_a_damaged_file_is_read_otherwise_and_leaves_no_file_be
     os.utime(damaged, (1_700_000_001,) * 2)
     monkeypatch.setattr(process_landing, "WORTH", 0)
     landed = watched(monkeypatch, ProcessLanding, "land")
-    reports = drained(plain, lake := Lake(settings), folder, "parquet")
+    reports = drained(plain, lake := Lake(settings.model_copy(update={"memory": "8GB"})), folder, "parquet")
     assert landed == [False, False]
     assert orphans(lake) == 0
     assert [one.landed.rejected for one in reports] == [1, 0]
     assert lake.table("rides").scan().count() == 103
+
+
+def test_with_too_little_memory_for_one_thread_no_epoch_is_landed_by_threads(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = rides(tmp_path / "landing", "parquet")
+    monkeypatch.setattr(process_landing, "WORTH", 0)
+    landed = watched(monkeypatch, ProcessLanding, "land")
+    lake = Lake(settings.model_copy(update={"memory": "500MB"}))
+    assert sum(one.landed.records for one in drained(plain, lake, folder, "parquet")) == 128
+    assert landed == []

@@ -32,7 +32,8 @@ WORTH = 24 * 2**20
 MEMORY_A_THREAD = 512 * 2**20
 """The memory in bytes that `TAILRACE_MEMORY` must provide for each thread that reads and writes files.
 
-A thread has a slice that it parses and a part that it writes, each with copies.
+A thread has a slice that it parses and a part that it writes, each with copies. With less memory than for one thread,
+no epoch is landed by threads.
 """
 
 PARTS_A_THREAD = 3

@@ -39,7 +39,7 @@ from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import complete_partitions, latest_by_partition, partition_names
 from tailrace.ingest.plain_columns import OF_READING, own_columns
-from tailrace.ingest.process_landing import LandedRecords, ProcessLanding
+from tailrace.ingest.process_landing import MEMORY_A_THREAD, LandedRecords, ProcessLanding
 from tailrace.ingest.room import Room, TooLargeError
 from tailrace.ingest.row_landing import LandedFiles
 from tailrace.ingest.sources import (
@@ -279,7 +279,8 @@ class Intake:
 
     def _in_threads(self) -> ProcessLanding | None:
         """Return the object that lands large epochs with threads of this process, or None if there is none."""
-        if self._workers is None or self._policy.engine is Engine.SPARK:
+        little = self._policy.memory < MEMORY_A_THREAD
+        if self._workers is None or self._policy.engine is Engine.SPARK or little:
             return None
         assert isinstance(self.source, Files)
 
