@@ -29,7 +29,7 @@ _Row: TypeAlias = Mapping[str, Any]
 
 
 class BatchError(TailraceError, AssertionError):
-    """The failure of a test: what a batch function gives for a record depends on the other records of its batch."""
+    """The failure of a test: a batch function does not give what the function for one record, or another cut, gives."""
 
 
 def check_batches(definition: Ranged, records: Records, *, tries: int = TRIES, seed: int = 0) -> None:
