@@ -11,13 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from tailrace import ACCUMULATING, DISCARDING, Mean
 from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.engines.duckdb import follower
+from tailrace.engines.duckdb import follower, session
 from tailrace.engines.duckdb.database import written_rows
+from tailrace.engines.duckdb.database.connection import read_batches
 from tailrace.engines.duckdb.database.written_rows import FileRows, write_parts
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.catalog.data_files import ROWS_A_GROUP
@@ -130,6 +132,57 @@ def test_V4_a_maps_rows_of_one_day_are_written_as_they_come_and_rows_of_several_
     assert len(files) > 1
     assert apart == sorted_
     world.clean()
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Out of Memory Error: no block", duckdb.OutOfMemoryException),
+        ("IO Error: no disk", duckdb.IOException),
+        ("Conversion Error: no number", duckdb.Error),
+    ],
+)
+def test_a_computation_that_fails_between_two_files_fails_as_duckdb_says(message: str, kind: type[Exception]) -> None:
+    class Failing:
+        def execute(self, text: str) -> Failing:
+            return self
+
+        def to_arrow_reader(self, rows: int) -> Failing:
+            return self
+
+        def read_next_batch(self) -> pa.RecordBatch:
+            raise OSError(message)
+
+    failing: Any = Failing()
+    with pytest.raises(kind, match=message):
+        list(read_batches(failing, "", 1))
+    with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error, match="no number"):
+        list(read_batches(connection, "SELECT IF(i > 90000, error('no number'), i) FROM range(100000) t(i)", 10_000))
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_query_that_is_interrupted_while_it_is_read_is_computed_before_it_is_read_unless_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    tried: list[object] = []
+
+    def write(_: object, text: object, lake: object, table: str, times: object = None) -> list[Any]:
+        tried.append(times)
+        if times is not None:
+            raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+        return []
+
+    monkeypatch.setattr(session, "write_rows", write)
+    given: Any = None
+    with duckdb.connect() as connection:
+        one = DuckSession(given, given, connection)
+        if cancelled:
+            one.cancel()
+            with pytest.raises(duckdb.InterruptException):
+                one.files(given, "t", (1, 2))
+        else:
+            assert one.files(given, "t", (1, 2)) == []
+    assert tried == [(1, 2), None][: 1 if cancelled else 2]
 
 
 @pytest.mark.parametrize(("memory", "at_once"), [("16MB", 2), ("1GB", 4)])

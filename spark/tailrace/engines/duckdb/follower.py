@@ -19,6 +19,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.bundles import register
+from tailrace.engines.duckdb.database.connection import read_batches
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import Scan, bytes_read, scan_files, table_bytes
 from tailrace.engines.duckdb.database.written_rows import FileRows, rows_of_files, write_parts
@@ -99,7 +100,7 @@ class ProcessFollower(AnswersFollowing):
 
         A few files are written at a time.
         """
-        readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
+        readers = (read_batches(self.connection, text, ROWS_A_FILE) for text in texts)
         each = (part for reader in readers for part in cut_into_files(reader))
         files = write_parts(self.lake, (FileRows(self.name, part) for part in each)).get(self.name, [])
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)

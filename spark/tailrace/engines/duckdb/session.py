@@ -88,6 +88,7 @@ class DuckSession:
         """
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[Relation, ExitStack] = {}
+        self._cancelled = False
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -205,7 +206,14 @@ class DuckSession:
         branch.hold(FileChange(tuple(write_rows(self.connection, text, of or self.lake, branch.table))), properties)
 
     def files(self, text: Query, table: str, times: tuple[int, int] | None = None) -> Sequence[DataFile]:
-        return write_rows(self.connection, text, self.lake, table, times)
+        try:
+            return write_rows(self.connection, text, self.lake, table, times)
+        except duckdb.InterruptException:
+            if self._cancelled or times is None:
+                raise
+            # If rows are read while they are computed, DuckDB may say only that a failed query was interrupted. Rows
+            # that are sorted first are computed before they are read, so this query fails with its own error.
+            return write_rows(self.connection, text, self.lake, table)
 
     def new_panes(self, text: Query, pipeline: Pipeline) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
         return ProcessFollower(self.connection, self.lake, pipeline, "").write_new(text)
@@ -217,6 +225,7 @@ class DuckSession:
         self._relations.pop(relation).close()
 
     def cancel(self) -> None:
+        self._cancelled = True
         self.connection.interrupt()
 
     def close(self) -> None:

@@ -54,6 +54,32 @@ def single_value(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
     return (connection.execute(text).fetchone() or (None,))[0]
 
 
+def read_batches(connection: duckdb.DuckDBPyConnection, text: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """Compute a query, and yield its rows in batches of about `rows` rows, while later rows are computed.
+
+    Raises `duckdb.Error` if the computation fails. Arrow's reader raises an `OSError` with DuckDB's message if the
+    computation fails after its first rows.
+    """
+    reader = connection.execute(text).to_arrow_reader(rows)
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except OSError as error:
+            kind = next((kind for start, kind in _KINDS.items() if str(error).startswith(start)), duckdb.Error)
+            raise kind(str(error)) from error
+        yield batch
+
+
+_KINDS = {
+    "Out of Memory": duckdb.OutOfMemoryException,
+    "IO": duckdb.IOException,
+    "INTERRUPT": duckdb.InterruptException,
+}
+"""The kinds of DuckDB's errors that callers tell apart, by the beginning of their messages."""
+
+
 @contextmanager
 def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Run the statements of a block in one transaction, so that row ids stay valid throughout the block.

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import in_bytes
+from tailrace.engines.duckdb.database.connection import read_batches
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.engines.duckdb.database.literal_columns import append_literals, split_literals
 from tailrace.lake.catalog.lake import Lake
@@ -67,7 +68,7 @@ def rows_of_files(
         by = []
     if by:
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(map(name_of, by))}"
-    for batch in connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
+    for batch in read_batches(connection, rest, ROWS_A_FILE):
         yield FileRows(table, pa.Table.from_batches([batch]), literals)
 
 
