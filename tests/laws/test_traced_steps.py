@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from itertools import product, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -182,7 +183,7 @@ def row_of(each: Iterable[Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def numbered(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"id": place, **record} for place, record in enumerate(records)]
+    return [{**record, "id": place} for place, record in enumerate(records)]
 
 
 def map_of(each: tuple[Any, ...]) -> Map:
@@ -218,6 +219,38 @@ def test_X7_a_traced_function_gives_what_python_gives_in_a_backfill(
 
 
 SESSION = session_in_process()
+
+
+SPECIAL = [float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 2.0**53, 9_007_199_254_740_994.0, -7.5, 5e-324, None]
+SPECIAL_INTS = [0, 1, -7, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), None]
+EDGES = (
+    Each(
+        lambda r: {"c0": r["x"] < r["y"], "c1": r["x"] == r["y"], "c2": r["x"] >= r["y"], "c3": r["x"] != r["y"]},
+        dict.fromkeys(("c0", "c1", "c2", "c3"), "boolean"),
+    ),
+    Each(
+        lambda r: {"d0": r["a"] < r["x"], "d1": r["a"] == r["x"], "d2": r["x"] or r["y"], "d3": r["x"] / r["y"]},
+        {"d0": "boolean", "d1": "boolean", "d2": "double", "d3": "double"},
+    ),
+    Each(lambda r: {"e0": r["a"] / r["b"], "e1": r["a"] // 7}, {"e0": "double", "e1": "bigint"}),
+    Each(lambda r: {"f0": r["a"] % r["b"], "f1": r["a"] // r["b"]}, {"f0": "bigint", "f1": "bigint"}),
+)
+"""Functions of what the engines and Python see differently: NaN, signed zeros, large whole numbers, negative ones."""
+PAIRS = [
+    {**dict.fromkeys(TYPES), "at": moment(0), "x": x, "y": y, "a": a, "b": b}
+    for (x, y), (a, b) in zip_longest(
+        product(SPECIAL, SPECIAL), product(SPECIAL_INTS, SPECIAL_INTS), fillvalue=(2**53 + 1, 1)
+    )
+]
+
+
+@pytest.mark.parametrize("step", EDGES, ids=["compared", "mixed", "divided", "rest"])
+def test_X7_a_traced_function_of_special_numbers_gives_what_python_gives(step: Each) -> None:
+    assert traced(step, TYPES) is not None
+    for shift in range(3):
+        rows = PAIRS[shift:] + PAIRS[:shift]
+        records = numbered([{**one, "a": other["a"]} for one, other in zip(PAIRS, rows, strict=True)])
+        assert in_process((step,), records) == by_python((step,), records)
 
 
 @in_parts(4, deeper=30, of=10)
