@@ -14,7 +14,7 @@ from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.lake.catalog.column_encodings import FEW
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.schema.contracts import Column, Contract
+from tailrace.lake.schema.contracts import DIFFERENCES, PAGES, PROPERTIES, Column, Contract
 from tailrace.settings import Settings
 
 ROWS = 3 * FEW
@@ -27,7 +27,9 @@ TYPES = {
     "same": "bigint",
     "text": "string",
 }
-NUMBERS = Contract("numbers", "numbers", {name: Column(type, "a column") for name, type in TYPES.items()}, key=("n",))
+COLUMNS = {name: Column(type, "a column") for name, type in TYPES.items()}
+NUMBERS = Contract("numbers", "numbers", COLUMNS, properties=PROPERTIES | {PAGES: DIFFERENCES}, key=("n",))
+PLAIN = Contract("plain", "numbers", COLUMNS, key=("n",))
 
 
 def numbers() -> pa.Table:
@@ -53,6 +55,14 @@ def numbers() -> pa.Table:
         texts,
     ]
     return pa.table(columns, names=list(TYPES))
+
+
+def test_only_a_table_whose_pages_have_version_2_stores_differences(settings: Settings) -> None:
+    lake = Lake(settings)
+    lake.ensure(PLAIN)
+    [file] = lake.write_files("plain", numbers())
+    stored = pq.ParquetFile(file.file_path.removeprefix("file://")).metadata.row_group(0)
+    assert not any("DELTA_BINARY_PACKED" in stored.column(n).encodings for n in range(stored.num_columns))
 
 
 def test_X6_numbers_stored_as_differences_are_the_same_to_pyiceberg_duckdb_and_spark(

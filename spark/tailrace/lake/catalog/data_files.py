@@ -37,6 +37,7 @@ from tailrace.lake.catalog.column_encodings import encodings
 from tailrace.lake.digests.commit_digest import keep_checksum
 from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.metadata.null_lists import keep_null_lists
+from tailrace.lake.schema.contracts import DIFFERENCES, PAGES
 from tailrace.lake.schema.layouts import SPANS
 
 keep_null_lists()
@@ -218,11 +219,11 @@ class _PlannedWriter(ParquetFormatWriter):
 
     def __init__(self, output: Any, schema: Schema, properties: Mapping[str, str], plan: _Plan) -> None:
         super().__init__(output, schema, dict(properties))
-        self._plan = plan
+        self._plan, self._differences = plan, properties.get(PAGES) == DIFFERENCES
 
     def write(self, table: pa.Table) -> None:
         if self._writer is None:
-            self._parquet_writer_kwargs |= encodings(table)
+            self._parquet_writer_kwargs |= encodings(table) if self._differences else {}
         super().write(table)
 
     def close(self) -> DataFileStatistics:

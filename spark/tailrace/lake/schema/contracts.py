@@ -43,6 +43,13 @@ CLAIMED = "claimed"
 This computation did not pass the output on to its readers.
 """
 
+PAGES, DIFFERENCES = "write.parquet.page-version", "v2"
+"""The property of the version of Parquet's pages, and its value for tables whose files store numbers as differences.
+
+Only logs have this value. Other programs read ledgers and answers, too, and the reader that older versions of Iceberg
+have for Spark fails on differences.
+"""
+
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.distribution-mode": "none",
@@ -172,8 +179,8 @@ def log_contract(log: Log) -> Contract:
         key = (*PLACE, SIGN)
     # Parquet pages of version 2 store numbers as differences. Files are therefore a quarter smaller, and are written
     # faster. Spark cannot read booleans from pages of version 2.
-    pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
-    properties = PROPERTIES | {"write.parquet.page-version": pages}
+    pages = "v1" if any("boolean" in type for type in log.columns.values()) else DIFFERENCES
+    properties = PROPERTIES | {PAGES: pages}
     doc = f"every record of log {log.name}, once"
     spans, columns = span_terms(log.event_time, reach_of_log(log)), declared_columns("log", declared=declared)
     return Contract(log.name, doc, columns, spans, properties, key=key, sort_by=(log.event_time,))

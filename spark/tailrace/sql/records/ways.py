@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import singledispatch
 
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.definition import Definition
@@ -49,11 +50,22 @@ def sql_alone(pipeline: Pipeline) -> bool:
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
 
+@singledispatch
 def runs_in_sql(definition: Definition) -> bool:
-    """Return True if the common SQL alone can fold a definition of any kind, without code of the user."""
-    if isinstance(definition, Pipeline):
-        return sql_alone(definition)
-    return isinstance(definition, Map | Join) and all(map(is_common, definition.each))
+    """Return True if the common SQL alone can fold a definition, without code of the user.
+
+    Kinds whose folds call code of the user register nothing.
+    """
+    return False
+
+
+runs_in_sql.register(Pipeline, sql_alone)
+
+
+@runs_in_sql.register(Map)
+@runs_in_sql.register(Join)
+def _steps_in_sql(definition: Map | Join) -> bool:
+    return all(map(is_common, definition.each))
 
 
 def may_reject(pipeline: Pipeline) -> bool:
