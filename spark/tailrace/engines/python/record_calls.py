@@ -57,7 +57,7 @@ def _called(
             made, reason = [empty], why
             if why is None:
                 try:
-                    made = step.made(own)
+                    made = step.new_columns(own)
                 except RecordError as error:
                     reason = str(error)
             for one in made:

@@ -169,9 +169,9 @@ class Each(_Function):
 
     def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
         own = {name: record.get(name) for name in self.read_columns(types)}
-        return [{**record, **one} for one in self.made(own)]
+        return [{**record, **one} for one in self.new_columns(own)]
 
-    def made(self, own: dict[str, Any]) -> list[dict[str, Any]]:
+    def new_columns(self, own: dict[str, Any]) -> list[dict[str, Any]]:
         """Call the function with the columns that it reads; return the new columns of each record that it makes.
 
         Raises `RecordError` if the function fails, or returns what does not fit.
