@@ -31,7 +31,7 @@ from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.fold.fold import EpochResult
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.row_landing import LandedCounts
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.lake_errors import FencedError

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Count, Fixed, Pipeline, days
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore

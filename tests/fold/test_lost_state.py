@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Computation, Context, Count, Field, Fixed, Pipeline, days
 from tailrace.engines.spark.side import SparkSide
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.cli.terminal.backlog import TopicBacklog
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.sources import Files, Kafka, Source, SourceError, Start
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import BEGAN, progress_of

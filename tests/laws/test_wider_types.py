@@ -45,7 +45,8 @@ from tailrace import (
     minutes,
 )
 from tailrace.backfill.backfill import backfill
-from tailrace.fold.fold_group import FoldGroup, landed_logs
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.fold.streamed_definitions import landed_logs
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.stored_meaning import former_definition

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, minutes
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.lake_errors import FencedError

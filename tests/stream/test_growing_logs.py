@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Col, Derive, Log, Map, Max, Pipeline, Sum
 from tailrace.backfill.backfill import backfill
-from tailrace.fold.fold_group import StreamError, landed_logs
+from tailrace.fold.streamed_definitions import StreamError, landed_logs
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import evolve
 from tailrace.lake.schema.lake_errors import FormerShapeError

@@ -30,7 +30,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest import plain_files
 from tailrace.ingest.folders import unreadable_files
 from tailrace.ingest.sources import Files, Format, Kafka, SourceError

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from tailrace.engines.protocol import BundleRecords
+from tailrace.fold.answer_updates import AnswerUpdates
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, LedgerReading, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
@@ -23,21 +23,15 @@ from tailrace.fold.fold_kinds import fold_of
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
 from tailrace.fold.side_by_side import SideBySide, in_waves
-from tailrace.fold.task_thread import TaskThread
+from tailrace.fold.streamed_definitions import landed_logs, reads_log, stages_of
 from tailrace.lake.catalog.events import DefinitionDropped
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import CLOCK
 from tailrace.lake.commit.lease import LANDING, Lease
 from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.lake.upkeep.compaction import Compaction
-from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
-from tailrace.model.logs.log import Log
-from tailrace.model.logs.widest import LogConflictError, widest
 
 if TYPE_CHECKING:
     from tailrace.engines.spark.session import Starting
@@ -58,10 +52,6 @@ class MissedEpoch:
     folded: dict[str, EpochResult]
     seconds: float
     phases: dict[str, float]
-
-
-class StreamError(TailraceError, RuntimeError):
-    """The error for a stream that cannot start or cannot continue."""
 
 
 class FoldGroup(Sequence[LedgerFold]):
@@ -89,24 +79,23 @@ class FoldGroup(Sequence[LedgerFold]):
         self.engines = StreamEngines(spark, lake)
         self.lake, self.landing_lease = lake, landing
         self.logs = landed_logs(definitions)
-        stages = list(definitions) if alone else _stages(definitions)
+        stages = list(definitions) if alone else stages_of(definitions)
         self._others = {
             earlier.name: LedgerReading(lake, earlier, self.engines)
             for earlier in (one for stage in stages for one in stage.before)
             if alone and earlier.name not in {stage.name for stage in stages}
         }
         self._side_by_side = SideBySide(lake.settings.threads)
-        self._following = TaskThread("following", room=1)
+        pace = Pace.of(follow_every, lake.settings.freshness)
         # The updates leave half of the threads to the folds, so that an epoch does not wait for all updates.
-        self._updating = SideBySide(max(1, self._side_by_side.threads // 2))
-        self._pace = Pace.of(follow_every, lake.settings.freshness)
+        self._updates = AnswerUpdates(pace, self._side_by_side.threads // 2)
         self._compacting = Compaction(lake)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, LedgerFold] = {}
         setup = FoldSetup(
             lake,
             self.engines,
-            self._pace,
+            pace,
             landing,
             answered=keeping_answers(definitions) if answered is None else answered,
             fed={earlier.name for stage in stages for earlier in stage.before},
@@ -281,7 +270,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
     def reads_files(self, log: str) -> bool:
         """Return True if all folds that read a landed log can read its records from data files."""
-        return all(fold.side.reads_files for fold in self if _reads(fold.definition.log, log))
+        return all(fold.side.reads_files for fold in self if reads_log(fold.definition.log, log))
 
     def due(self) -> int | None:
         """Return the next processing time, in microseconds, at which any fold may have output without a record.
@@ -307,27 +296,11 @@ class FoldGroup(Sequence[LedgerFold]):
 
     def follow(self) -> None:
         """Start updating the tables that are computed from the ledgers, such as tables of answers."""
-        updates = {fold.definition.name: update for fold in self if (update := fold.update()) is not None}
-        if updates:
-            self._following.submit(partial(self._update, updates))
-        if any(fold.waits for fold in self):
-            self._following.settle()
-
-    def _update(self, updates: Mapping[str, Callable[[], None]]) -> None:
-        """Run the updates of several definitions' tables. The pace counts them as one update."""
-        started = self._pace.now()
-        folds = self._among(updates)
-
-        def update(fold: LedgerFold, _: Phases) -> None:
-            updates[fold.definition.name]()
-
-        for _, outcome in self._updating.each(folds, update, lambda fold: fold.side.direct, Phases()):
-            outcome.result()
-        self._pace.note("", self._pace.now() - started)
+        self._updates.start(list(self))
 
     def follow_idly(self) -> None:
         """Start the updates that are overdue, at a time when no epoch arrives; never wait for an update."""
-        if self._following.idle:
+        if self._updates.idle:
             self.follow()
 
     def settle(self) -> None:
@@ -335,17 +308,16 @@ class FoldGroup(Sequence[LedgerFold]):
 
         Raises the error of an update that failed.
         """
-        self._following.settle()
+        self._updates.settle()
 
     def close(self) -> None:
         """Update the answers from the ledgers, and close the folds and the DuckDB database."""
         with closing(self.engines):
-            self._following.close()
+            self._updates.close()
             self._compacting.close()
             for _ in self._each(list(self), lambda fold, _: fold.close(), Phases()):
                 pass
             self._side_by_side.close()
-            self._updating.close()
             for one in self._others.values():
                 one.close()
 
@@ -416,7 +388,7 @@ class FoldGroup(Sequence[LedgerFold]):
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
         for one in dropped:
             del self._by_name[one.definition.name]
-        self._following.settle()
+        self._updates.settle()
         for one in dropped:
             one.leave()
             reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
@@ -441,41 +413,6 @@ def _lacks(fold: LedgerFold, epoch: int, begins: Mapping[str, int]) -> bool:
     return fold.epoch >= 0 or epoch >= begins[fold.definition.name]
 
 
-def _reads(log: Log, landed: str) -> bool:
-    """Return True if the records of a landed log are among those of a log, or are perhaps among them."""
-    if isinstance(log, Panes | Productions):
-        return False
-    if isinstance(log, Union):
-        return any(_reads(member, landed) for member in log.members.values())
-    return _reads(log.of, landed) if isinstance(log, Arrivals) else log.name == landed
-
-
-def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
-    """Return the logs that the definitions read from sources, sorted by name.
-
-    If the definitions declare a log with different columns, the returned log has all of these columns. Raises
-    `StreamError` if the definitions declare a log in ways that contradict each other.
-    """
-    found: dict[str, list[tuple[str, Log]]] = {}
-    for definition in definitions:
-        for log in definition.sources:
-            found.setdefault(log.name, []).append((definition.name, log))
-    try:
-        return tuple(widest(found[name]) for name in sorted(found))
-    except LogConflictError as error:
-        raise StreamError(str(error)) from None
-
-
-def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
-    """Count the records of each epoch in all of these logs together, from the counts in the logs' commits."""
-    found: dict[int, int] = {}
-    for commit in (commit for log in logs for commit in commits(lake, log.name).all):
-        if CLOCK[1] in commit.properties:
-            epoch = int(commit.properties["epoch"])
-            found[epoch] = found.get(epoch, 0) + commit.added
-    return found
-
-
 def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
     """Return a `FencedError` if an error was raised because a fold no longer has the lease on its ledger.
 
@@ -492,15 +429,3 @@ def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
         # better than an error about the lease.
         return None
     return None
-
-
-def _stages(definitions: Sequence[Definition]) -> list[Definition]:
-    """Return the stages of all definitions without repetitions; each stage comes after the stages that it reads.
-
-    Raises `StreamError` if two different stages have the same name.
-    """
-    stages: dict[str, Definition] = {}
-    for stage in (stage for definition in definitions for stage in chain(definition)):
-        if stages.setdefault(stage.name, stage) != stage:
-            raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
-    return list(stages.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.checkpoint import NOT_READ, Checkpoint, ReadPosition, file_names
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files, Source

@@ -9,7 +9,7 @@ import duckdb
 from py4j.protocol import Py4JJavaError
 
 from tailrace.engines.duckdb.database.connection import EngineError
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.folders.folder_changes import plain_name
 from tailrace.ingest.folders.unreadable_files import read_failure
 from tailrace.ingest.sources import Files, Source

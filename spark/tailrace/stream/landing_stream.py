@@ -30,7 +30,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.fold.fold import Phases
-from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.fold.streamed_definitions import StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.parsing import WITHOUT_CHECKSUMS

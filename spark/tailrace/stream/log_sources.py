@@ -20,7 +20,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tailrace.fold.fold_group import StreamError
+from tailrace.fold.streamed_definitions import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.ingest.row_landing import NOTHING
 from tailrace.ingest.sources import Files, Kafka, Source, SourceError, topic_offsets

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs, records_by_epoch
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.fold.streamed_definitions import StreamError, landed_logs, records_by_epoch
 from tailrace.ingest.row_landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch

@@ -17,7 +17,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.fold.fold import PassedEpoch, Phases
-from tailrace.fold.fold_group import FoldGroup, landed_logs
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.fold.streamed_definitions import landed_logs
 from tailrace.ingest.plain_columns import own_columns, schema_of
 from tailrace.ingest.row_landing import RowLanding
 from tailrace.lake.catalog.lake import Lake
