@@ -80,7 +80,8 @@ def test_explain_tells_each_stage(definition: str) -> None:
         "the one of sales_by_shop, but no further than the oldest answer of a"
     )
     first = {stage["stage"]: stage for stage in told["earlier"][0]["stages"]}
-    assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("python", "duckdb")
+    assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("duckdb", "duckdb")
+    assert "compiled to SQL" in str(first["prepare"])
     assert first["ledger"]["kinds"] == ["partial", "pane", "late", "rejected"]
     assert ("answers" in first, "answers" in stages) == (False, True)
     text = run("explain", definition).stdout
