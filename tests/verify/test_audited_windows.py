@@ -12,9 +12,10 @@ from tailrace.engines.python.finished_windows import window_calls
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
+from tests.support.cases.strategies import Told
 from tests.support.lakes.several_logs import VIEWS, Logs, Part, reached, view
 
-SEEN = Pipeline(name="seen", log=VIEWS, key="ad", what={"n": ApproxDistinct("ad")}, where=Fixed(minutes(1)))
+SEEN = Pipeline(name="seen", log=VIEWS, key="ad", what={"n": ApproxDistinct("ad")}, where=Told(Fixed(minutes(1))))
 
 
 def test_the_windows_of_records_are_assigned_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

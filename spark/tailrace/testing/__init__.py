@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING
 from tailrace.model.base.lazy_names import lazy_names
 from tailrace.model.combiners.laws import LawError
 from tailrace.plan.loader import LoadError, load
-from tailrace.testing.batch_cuts import BatchError, check_batches
-from tailrace.testing.batches import same_by_batch
 from tailrace.testing.clocks import ProcessingTime
-from tailrace.testing.combiner_laws import obeys
 from tailrace.testing.epochs import Epoch, EpochsError
 from tailrace.testing.folds import Output, fold
 from tailrace.testing.generated_records import GeneratedColumnError, records_of
@@ -31,12 +28,22 @@ from tailrace.testing.tables import TableError
 from tailrace.testing.transcripts import TranscriptError, check_transcript
 
 if TYPE_CHECKING:
+    from tailrace.testing.batch_cuts import BatchError, check_batches
+    from tailrace.testing.batches import same_by_batch
+    from tailrace.testing.combiner_laws import obeys
     from tailrace.testing.lakes import BackfillCounts, LakeDoubtError, LakeStream, ScratchLake
 else:
-    # Importing the tables of a lake takes a second.
+    # Importing pyarrow, or the tables of a lake, takes up to a second.
     __getattr__ = lazy_names(
         __name__,
-        dict.fromkeys(("BackfillCounts", "LakeDoubtError", "LakeStream", "ScratchLake"), "tailrace.testing.lakes"),
+        {
+            **dict.fromkeys(
+                ("BackfillCounts", "LakeDoubtError", "LakeStream", "ScratchLake"), "tailrace.testing.lakes"
+            ),
+            **dict.fromkeys(("BatchError", "check_batches"), "tailrace.testing.batch_cuts"),
+            "same_by_batch": "tailrace.testing.batches",
+            "obeys": "tailrace.testing.combiner_laws",
+        },
     )
 
 __all__ = [
