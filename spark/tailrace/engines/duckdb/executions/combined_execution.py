@@ -6,8 +6,6 @@ bundle touches, once to merge these accumulators into the windows, and once for 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
@@ -17,9 +15,7 @@ from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
 from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.own_calls import FAILURES, rejections
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.log import PLACE
 from tailrace.sql.records.assignment import keep_clause
-from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query
 
 
@@ -61,10 +57,4 @@ class CombinedExecution(SqlExecution):
     def _accepted(self, bundle: DuckBundle) -> DuckBundle:
         """Separate the records for which the combiners' code fails."""
         records = self._queried(bundle.records, self._records_text)
-        why = rejections(self.pipeline, records)
-        if why.null_count == len(why):
-            return replace(bundle, records=records)
-        # Select only the columns that the ledger stores for a rejected record.
-        bad = records.select([self.pipeline.log.event_time, *PLACE]).append_column(FAILED, why).filter(why.is_valid())
-        others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]
-        return DuckBundle(records.filter(why.is_null()), pa.concat_tables([*others, bad]))
+        return bundle.judged(self.pipeline.log.event_time, records, rejections(self.pipeline, records))

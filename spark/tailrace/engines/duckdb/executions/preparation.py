@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import duckdb
@@ -20,8 +20,9 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each
+from tailrace.model.logs.log import PLACE
 from tailrace.sql.records.selections import FAILED, may_fail, step_query
-from tailrace.sql.records.traced_steps import sure_records, traced, unsure_records
+from tailrace.sql.records.traced_steps import Traced, sure_records, traced, unsure_records
 from tailrace.sql.terms import Relation
 
 Connection = duckdb.DuckDBPyConnection
@@ -45,6 +46,19 @@ class DuckBundle:
     rejected: pa.Table | None
     closest: int | None = None
     late: Callable[[Clock], pa.Table] | None = None
+
+    def judged(self, event_time: str, records: pa.Table, reasons: pa.Array) -> DuckBundle:
+        """Return the bundle with the given records; a record that has a reason is rejected.
+
+        `event_time` is the name of the log's column of event times.
+        """
+        if reasons.null_count == len(reasons):
+            return replace(self, records=records)
+        # Select only the columns that the ledger stores for a rejected record: its event time, its position in its
+        # source, and the reason.
+        bad = records.select([event_time, *PLACE]).append_column(FAILED, reasons).filter(reasons.is_valid())
+        others = [] if self.rejected is None else [self.rejected.select(bad.column_names)]
+        return replace(self, records=records.filter(reasons.is_null()), rejected=pa.concat_tables([*others, bad]))
 
 
 class Stepping:
@@ -85,24 +99,29 @@ class Stepping:
         )
         return DuckBundle(good, bad)
 
-    def _own_steps(self, table: pa.Table) -> pa.Table:
-        types = dict(self.definition.log.columns)
+    @cached_property
+    def _plan(self) -> list[tuple[Any, Mapping[str, str], Traced | None]]:
+        """The steps, each with the columns before it, and with its function as SQL if the function is traced."""
+        found, types = list[tuple[Any, Mapping[str, str], Traced | None]](), self.definition.log.columns
         for one in self.definition.each:
-            table = self._taken(table, one, types)
-            types = dict(one.columns(types))
+            found.append((one, dict(types), traced(one, types) if isinstance(one, Each) else None))
+            types = one.columns(types)
+        return found
+
+    def _own_steps(self, table: pa.Table) -> pa.Table:
+        for step in self._plan:
+            table = self._taken(table, *step)
         return table
 
-    def _taken(self, table: pa.Table, step: Any, types: Mapping[str, str]) -> pa.Table:
-        found = traced(step, types) if isinstance(step, Each) else None
+    def _taken(self, table: pa.Table, step: Any, types: Mapping[str, str], found: Traced | None) -> pa.Table:
+        columns, source, failing = table.column_names, self._names["bundle"], FAILED in table.column_names
         if found is not None:
-            columns, source, failing = table.column_names, self._names["bundle"], FAILED in table.column_names
             sure = self._queried(table, in_duckdb(sure_records(found, source, columns, step.gives, failing=failing)))
             unsure = self._queried(table, in_duckdb(unsure_records(found, source, columns, failing=failing)))
             return pa.concat_tables([sure, self._called(unsure, step, types).cast(sure.schema)])
         if isinstance(step, Each):
             return self._called(table, step, types)
-        columns = table.column_names
-        text = step_query(step, self._names["bundle"], types, columns, failing=FAILED in columns)
+        text = step_query(step, source, types, columns, failing=failing)
         assert text is not None, f"{step!r} is a step for Spark"
         return self._queried(table, in_duckdb(text))
 

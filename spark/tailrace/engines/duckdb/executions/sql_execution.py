@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -20,10 +19,9 @@ from tailrace.engines.protocol import EpochState, RecordFiles
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.partials import may_be_late
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
-from tailrace.sql.records.selections import FAILED, is_common, may_fail, query_steps
+from tailrace.sql.records.selections import is_common, may_fail, query_steps
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Query, Relation, all_of
 
@@ -247,12 +245,4 @@ class AssignedExecution(SqlExecution):
             self._queried(bundle.records, self._records_text) if self.pipeline.keep is not None else bundle.records
         )
         windows, reasons = assigned_windows(self.pipeline, records)
-        placed = records.append_column(WINDOWS, windows)
-        if reasons.null_count == len(reasons):
-            return replace(bundle, records=placed)
-        # Select only the columns that the ledger stores for a rejected record: its event time, its position in its
-        # source, and the reason.
-        place = [self.pipeline.log.event_time, *PLACE]
-        bad = records.select(place).append_column(FAILED, reasons).filter(reasons.is_valid())
-        others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]
-        return replace(bundle, records=placed.filter(reasons.is_null()), rejected=pa.concat_tables([*others, bad]))
+        return bundle.judged(self.pipeline.log.event_time, records.append_column(WINDOWS, windows), reasons)
