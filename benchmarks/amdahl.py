@@ -1,4 +1,4 @@
-"""Amdahl's law: on n cores a job takes T(n) = s + p / n; s is what one core at a time can do, p what all can share."""
+"""Amdahl's law: on n cores a job takes T(n) = s + p / n; s is the serial work, p the work that all cores share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.planning.least_squares import nonnegative
 
 @dataclass(frozen=True)
 class Fit:
-    """The seconds of a job that are serial, and those that cores share; `error` is the largest relative error.
+    """The serial seconds of a job, and the seconds that cores share; `error` is the largest relative error.
 
     Two numbers go through two points, so `error` is None unless there were more.
     """
@@ -20,7 +20,7 @@ class Fit:
     error: float | None = None
 
     def seconds(self, cores: int) -> float:
-        """What the job takes on so many cores."""
+        """Return the seconds that the job takes on a number of cores."""
         return self.serial + self.shared / cores
 
     @property

@@ -192,8 +192,8 @@ KINDS = {
     "python_by_batch": ("windows of one's own, assigned by arrays", 0.8),
     "own": ("a combiner of one's own, record by record", 0.3),
     "own_by_batch": ("the same combiner, over the values of all windows at once", 0.8),
-    "step_traced": ("a step of one's own that is compiled to SQL, beside an expression", 0.9),
-    "step_by_batch": ("a step of one's own by the batch, beside an expression", 0.8),
+    "step_traced": ("a custom step that is compiled to SQL, beside an expression", 0.9),
+    "step_by_batch": ("a custom step by the batch, beside an expression", 0.8),
     "step_by_record": ("a step of one's own, record by record, beside an expression", 0.3),
 }
 """What is compared with native fixed windows, and the target of each."""
