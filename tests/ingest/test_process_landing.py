@@ -22,7 +22,7 @@ from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tests.ingest.test_worker_landing import STAYS, lines, orphans, parquet, ride, told
+from tests.ingest.test_worker_landing import STAYS, orphans, rides, told
 from tests.support.engines.executors import watched
 from tests.support.lakes.rides import HOURLY, RIDES
 
@@ -31,22 +31,6 @@ SHARES = Pipeline(
     what={"n": Count(), "halves": Sum("half")}, where=Fixed(hours(1)),
 )  # fmt: skip
 """A pipeline whose step is a view over the files."""
-
-
-def rides(folder: Path, format: Format) -> Path:
-    """Five files, in epochs of three; the last has records of windows that are over by then."""
-    folder.mkdir()
-    for number in range(5):
-        some = [ride(f"w{one % 3}" if one else None, 20 * number + one) for one in range(25)]
-        some += [ride(f"w{one}", -400 - one) for one in range(3 * (number == 4))]
-        file = folder / f"{number}.{format}"
-        if format == "parquet":
-            parquet(file, some)
-        else:
-            odd = ('{"who": "zoe", "cents": "seven"}', "", "no object", '{"who": "z\\u00f6", "cents": 1e2}')
-            lines(file, some, *odd[: number + 1])
-        os.utime(file, (1_700_000_000 + number,) * 2)
-    return folder
 
 
 def drained(spark: SparkSession, lake: Lake, folder: Path, format: Format) -> list[EpochReport]:

@@ -58,6 +58,22 @@ def moment(at: int) -> str:
     return str(pa.scalar(at, pa.timestamp("us", "UTC")).as_py().isoformat())
 
 
+def rides(folder: Path, format: Format) -> Path:
+    """Five files, in epochs of three; the last has records of windows that are over by then."""
+    folder.mkdir()
+    for number in range(5):
+        some = [ride(f"w{one % 3}" if one else None, 20 * number + one) for one in range(25)]
+        some += [ride(f"w{one}", -400 - one) for one in range(3 * (number == 4))]
+        file = folder / f"{number}.{format}"
+        if format == "parquet":
+            parquet(file, some)
+        else:
+            odd = ('{"who": "zoe", "cents": "seven"}', "", "no object", '{"who": "z\\u00f6", "cents": 1e2}')
+            lines(file, some, *odd[: number + 1])
+        os.utime(file, (1_700_000_000 + number,) * 2)
+    return folder
+
+
 def drained(spark: SparkSession, lake: Lake, folder: Path, format: Format) -> list[EpochReport]:
     found: list[EpochReport] = []
     stream = Stream(spark, lake, [HOURLY, STAYS], Files(str(folder), format, per_epoch=3), watch=found.append)
@@ -98,19 +114,7 @@ def engine(settings: Settings) -> Settings:
 def test_L1_X6_what_executors_land_and_add_up_is_what_spark_does(
     plain: SparkSession, engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:
-    folder = tmp_path / "landing"
-    folder.mkdir()
-    for number in range(5):
-        rides = [ride(f"w{one % 3}" if one else None, 20 * number + one) for one in range(25)]
-        # Of the second epoch, and of windows that are over by then.
-        rides += [ride(f"w{one}", -400 - one) for one in range(3 * (number == 4))]
-        file = folder / f"{number}.{format}"
-        if format == "parquet":
-            parquet(file, rides)
-        else:
-            odd = ('{"who": "zoe", "cents": "seven"}', "", "no object", '{"who": "z\\u00f6", "cents": 1e2}')
-            lines(file, rides, *odd[: number + 1])
-        os.utime(file, (1_700_000_000 + number,) * 2)
+    folder = rides(tmp_path / "landing", format)
     monkeypatch.setattr(landing_task, "PART", 600)
     found = []
     for name, worth, in_driver in (("driver", 0, None), ("workers", 0, 0), ("spark", WORTH, 0)):
